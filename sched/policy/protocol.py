@@ -1,0 +1,137 @@
+"""What a policy sees, and what it answers.
+
+A policy is a pure function of the view. It never touches memory, phases or
+counts: the scheduler checks the whole plan against the rules first, and either
+carries it out or refuses it and stays as it was.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from batchproof.sched.config import Admission, Limits
+from batchproof.spec.lifecycle import Phase
+
+
+class Candidate(Protocol):
+    """A live request as a policy sees it. Read-only."""
+
+    @property
+    def request_id(self) -> str:
+        """The request's id."""
+        ...
+
+    @property
+    def user_id(self) -> str:
+        """Whose request it is."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of first submission: lower is older."""
+        ...
+
+    @property
+    def phase(self) -> Phase | None:
+        """Where it is in its life."""
+        ...
+
+    @property
+    def prompt_len(self) -> int:
+        """Prompt tokens."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """The limit on output tokens."""
+        ...
+
+    @property
+    def remaining(self) -> int:
+        """Output tokens still to come, unless EOS comes before."""
+        ...
+
+    @property
+    def prefill_left(self) -> int:
+        """Context tokens still to prefill in this residency."""
+        ...
+
+    @property
+    def block_count(self) -> int:
+        """Blocks that it holds."""
+        ...
+
+
+class View(Protocol):
+    """The scheduler between two ticks, as a policy sees it. Read-only."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the scheduler."""
+        ...
+
+    @property
+    def free_blocks(self) -> int:
+        """Free blocks in the pool."""
+        ...
+
+    @property
+    def decoding(self) -> Sequence[Candidate]:
+        """The decoding requests, least recently scheduled first."""
+        ...
+
+    @property
+    def growing(self) -> Sequence[Candidate]:
+        """Those of them that need one more block before their next token, oldest first."""
+        ...
+
+    @property
+    def prefilling(self) -> Sequence[Candidate]:
+        """The prefilling requests, in order of admission."""
+        ...
+
+    @property
+    def waiting(self) -> Iterable[Candidate]:
+        """The waiting requests, in order of first submission."""
+        ...
+
+    @property
+    def waiting_by_user(self) -> Mapping[str, Iterable[Candidate]]:
+        """The same by user, for the users that have any, in order of arrival of the user."""
+        ...
+
+    def blocks_to_admit(self, candidate: Candidate, /) -> int:
+        """Return the blocks that admitting a waiting request would take now."""
+        ...
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one tick does. It is carried out in the order of the fields."""
+
+    preempt: Sequence[Candidate] = ()
+    """Residents that give up their blocks."""
+    decode: Sequence[Candidate] = ()
+    """Decoding requests that yield a token; those in `growing` get their block first."""
+    admit: Sequence[Candidate] = ()
+    """Waiting requests that take their blocks; the oldest of each user first."""
+    prefill: Sequence[tuple[Candidate, int]] = field(default_factory=list)
+    """Prefilling or just admitted requests, and how many tokens each is fed."""
+
+
+class Policy(Protocol):
+    """Decides what the next batch is."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as `--policy` takes it."""
+        ...
+
+    @property
+    def admission(self) -> Admission:
+        """How much memory its admissions take."""
+        ...
+
+    def plan(self, view: View, /) -> Plan:
+        """Return the plan of the next tick, for a view with at least one live request."""
+        ...

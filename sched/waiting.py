@@ -1,0 +1,77 @@
+"""The waiting requests, in the order of first submission, in all and by user."""
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from batchproof.sched.request import Sequence
+
+
+def _number(sequence: Sequence) -> int:
+    return sequence.number
+
+
+class Line:
+    """Requests in the order of first submission; every operation but a put-back is O(1).
+
+    Those that were preempted are older than those that were never admitted, for
+    admission is first come, first served within a user. So the line is two
+    parts: `_returned`, short and sorted, then `_fresh`, in order of arrival.
+    """
+
+    __slots__ = ("_fresh", "_returned")
+
+    def __init__(self) -> None:
+        self._returned: list[Sequence] = []
+        self._fresh: OrderedDict[int, Sequence] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._returned) + len(self._fresh)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        yield from self._returned
+        yield from self._fresh.values()
+
+    def append(self, sequence: Sequence) -> None:
+        """Add a request that was just submitted."""
+        self._fresh[sequence.number] = sequence
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Add a request that was preempted, in its old place."""
+        insort(self._returned, sequence, key=_number)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a request, wherever it stands."""
+        if self._fresh.pop(sequence.number, None) is None:
+            self._returned.remove(sequence)
+
+
+class WaitingQueue(Line):
+    """All waiting requests, and for each user the line of that user's own."""
+
+    __slots__ = ("by_user",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_user: dict[str, Line] = {}
+
+    def append(self, sequence: Sequence) -> None:
+        """Add a request that was just submitted."""
+        super().append(sequence)
+        line = self.by_user.get(sequence.user_id)
+        if line is None:
+            line = self.by_user[sequence.user_id] = Line()
+        line.append(sequence)
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Add a request that was preempted, in its old place."""
+        super().put_back(sequence)
+        self.by_user.setdefault(sequence.user_id, Line()).put_back(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a request, wherever it stands; a user with none left is forgotten."""
+        super().remove(sequence)
+        line = self.by_user[sequence.user_id]
+        line.remove(sequence)
+        if not line:
+            del self.by_user[sequence.user_id]

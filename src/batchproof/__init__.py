@@ -1,0 +1,1 @@
+"""A continuous-batching scheduler for LLM inference that is verified."""
