@@ -1,0 +1,379 @@
+"""The plain search: every reachable state of a model, breadth first, in readable Python.
+
+It is the reference that the fast search (`fast_search.py`) is held to. States
+are numbered in the order of discovery, so the number of a state tells its
+depth, and one parent number a state is enough to walk a shortest trace back.
+"""
+
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from batchproof.spec.counterexample import Step, Trace
+from batchproof.spec.machine import Ending, Fair, Model, ModelError, PropertyError, Reduced
+from batchproof.spec.property import Property
+
+RECHECK_EVERY = 97
+"""One state in so many is expanded twice, to notice successors that are not a function of it."""
+LOOK_EVERY = 512
+"""Limits of time and memory, and progress, are looked at once in so many states."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where to give up; a search that does is `incomplete`, whatever it has not found."""
+
+    max_states: int | None = None
+    max_seconds: float | None = None
+    max_memory_mb: float | None = None
+    memory_mb: Callable[[], float] | None = None
+    """The probe that `max_memory_mb` is compared with: resident memory now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is."""
+
+    states: int
+    transitions: int
+    frontier: int
+    """States found and not yet expanded."""
+    depth: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """States a second since the start."""
+        return self.states / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a property was decided: a state, and the step out of it if a step decided."""
+
+    number: int
+    step: tuple[Any, Any] | None = None
+
+
+def decide(prop: Property, predicate: Callable[..., bool], *subject: Any) -> bool:
+    """Evaluate a predicate of `prop`; an exception in it is the property's fault.
+
+    Raises:
+        PropertyError: the predicate raised; the message shows the state.
+    """
+    try:
+        return bool(predicate(*subject))
+    except Exception as error:
+        raise PropertyError(
+            f"property {prop.name!r} raised {type(error).__name__}: {error}; "
+            f"asked about {' -> '.join(map(repr, subject))}"
+        ) from error
+
+
+@dataclass
+class Graph:
+    """The explored steps in compressed rows: state `n` has `targets[offsets[n]:offsets[n + 1]]`.
+
+    Rows exist for expanded states only; a target may be a state without a row.
+    """
+
+    offsets: "array[int]" = field(default_factory=lambda: array("Q", [0]))
+    targets: "array[int]" = field(default_factory=lambda: array("I"))
+    classes: "array[int]" = field(default_factory=lambda: array("B"))
+    """Per step, the number of its fairness class plus one; 0 if it is in none."""
+    class_names: list[str] = field(default_factory=list)
+
+    def add_row(self, row: Iterable[tuple[int, int]]) -> None:
+        """Append the steps `(target, class)` of the next state, each once."""
+        for target, fairness in dict.fromkeys(row):
+            self.targets.append(target)
+            self.classes.append(fairness)
+        self.offsets.append(len(self.targets))
+
+    def class_number(self, name: str | None) -> int:
+        """Return the number that `classes` holds for a class, numbering it if it is new."""
+        if name is None:
+            return 0
+        if name not in self.class_names:
+            self.class_names.append(name)
+        return self.class_names.index(name) + 1
+
+    def row(self, number: int) -> range:
+        """Return the positions of the steps of state `number`."""
+        return range(self.offsets[number], self.offsets[number + 1])
+
+    @property
+    def expanded(self) -> int:
+        """How many states have a row."""
+        return len(self.offsets) - 1
+
+
+class Search:
+    """One breadth-first search. Make it, `run` it once, read what it found.
+
+    `properties` are the state and step predicates to decide on the way; those
+    of kind `liveness` are only watched for telling folded states apart.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        properties: Sequence[Property] = (),
+        *,
+        reduce: bool = True,
+        deadlock: bool = True,
+        keep_graph: bool = False,
+        limits: Limits | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = model
+        self.states: list[Any] = []
+        self.parents = array("q")
+        self.levels: list[int] = []
+        """The number of the first state of each depth."""
+        self.transitions = 0
+        self.found: dict[str, Found] = {}
+        """Property name -> where it was first, so most shortly, broken or (a witness) seen."""
+        self.deadlock: int | None = None
+        """The first state with no successor that may not end."""
+        self.stopped: str | None = None
+        """Why the search gave up; None if it covered everything it set out to."""
+        self.graph = Graph() if keep_graph else None
+
+        self._canonical = model.canonical if reduce and isinstance(model, Reduced) else None
+        self._may_end = model.may_end if isinstance(model, Ending) else None
+        self._fairness = model.fairness if isinstance(model, Fair) else _one_class
+        self._properties = {prop.name: prop for prop in properties}
+        self._invariants = [prop for prop in properties if prop.kind == "invariant"]
+        self._steps = [prop for prop in properties if prop.kind in ("step", "witness")]
+        self._watch_deadlock = deadlock
+        self._limits = limits or Limits()
+        self._progress = progress
+        self._clock = clock
+        self._numbers: dict[Any, int] = {}
+        self._expanded = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every reachable state was expanded."""
+        return self.stopped is None
+
+    @property
+    def depth(self) -> int:
+        """The depth of the deepest state found, in events."""
+        return max(len(self.levels) - 1, 0)
+
+    def run(self) -> "Search":
+        """Search until all is covered, a limit is reached, or Ctrl-C; return self.
+
+        Raises:
+            ModelError: the model's states are not hashable, its successors raise
+                or are not the same when asked again, or its canonical form is not one.
+            PropertyError: a predicate raised, or tells folded states apart.
+        """
+        start = self._clock()
+        try:
+            self._begin()
+            while self._expanded < len(self.states):
+                if self._expanded == self.levels[-1]:
+                    self.levels.append(len(self.states))
+                self.stopped = self._over_limit(start)
+                if self.stopped is not None:
+                    break
+                self._expand(self._expanded)
+                self._expanded += 1
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        if self.levels and self.levels[-1] == len(self.states):
+            self.levels.pop()
+        return self
+
+    def depth_of(self, number: int) -> int:
+        """Return the depth of a state: the least events that lead to it."""
+        return bisect_right(self.levels, number) - 1
+
+    def _begin(self) -> None:
+        states = self._ask("initial()", lambda: list(self.model.initial()))
+        if states != self._ask("initial()", lambda: list(self.model.initial())):
+            raise ModelError(f"model {self.model.name!r}: initial() differs when asked again")
+        if not states:
+            raise ModelError(f"model {self.model.name!r}: initial() gives no state")
+        self.levels.append(0)
+        for state in states:
+            self._number(state, parent=-1)
+
+    def _expand(self, number: int) -> None:
+        state = self.states[number]
+        successors = self.successors(state)
+        if (number % RECHECK_EVERY == 0 or number < self.levels[1]) and (
+            successors != self.successors(state)
+        ):
+            raise ModelError(
+                f"model {self.model.name!r}: successors of {state!r} differ when asked again; "
+                "they must depend on the state alone"
+            )
+        if not successors and self._watch_deadlock and self.deadlock is None:
+            self._note_deadlock(number, state)
+        row: list[tuple[int, int]] = []
+        for event, after in successors:
+            if self._steps:
+                self._decide_step(number, state, event, after)
+            target = self._number(after, parent=number)
+            if self.graph is not None:
+                row.append((target, self._class_of(self.graph, event)))
+        self.transitions += len(successors)
+        if self.graph is not None:
+            self.graph.add_row(row)
+
+    def _number(self, state: Any, parent: int) -> int:
+        """Return the number of a state; a new one is recorded, and its invariants decided."""
+        form = state if self._canonical is None else self._canonical(state)
+        try:
+            number = self._numbers.setdefault(form, len(self.states))
+        except TypeError as error:
+            raise ModelError(
+                f"model {self.model.name!r}: state {form!r} cannot be hashed ({error}); "
+                "make states of tuples, frozensets and frozen dataclasses"
+            ) from error
+        if number == len(self.states):
+            self.states.append(form)
+            self.parents.append(parent)
+            if self._canonical is not None:
+                self._check_fold(state, form, spot=number % RECHECK_EVERY == 0)
+            self._decide_state(number, form)
+        return number
+
+    def _decide_state(self, number: int, state: Any) -> None:
+        for prop in self._invariants:
+            if not decide(prop, prop.predicate, state):
+                self.found[prop.name] = Found(number)
+                self._invariants = [p for p in self._invariants if p.name not in self.found]
+
+    def _check_fold(self, state: Any, form: Any, *, spot: bool) -> None:
+        if spot and self._canonical is not None and self._canonical(form) != form:
+            raise ModelError(f"model {self.model.name!r}: canonical is not idempotent on {form!r}")
+        if form == state:
+            return
+        for prop in self._properties.values():
+            for predicate in _of_states(prop):
+                if decide(prop, predicate, state) != decide(prop, predicate, form):
+                    raise PropertyError(
+                        f"property {prop.name!r} tells {state!r} from {form!r}, which the model "
+                        "folds together: check it without reductions"
+                    )
+
+    def _decide_step(self, number: int, state: Any, event: Any, after: Any) -> None:
+        for prop in self._steps:
+            if decide(prop, prop.predicate, state, event, after) == (prop.kind == "witness"):
+                self.found[prop.name] = Found(number, (event, after))
+                self._steps = [p for p in self._steps if p.name not in self.found]
+
+    def _note_deadlock(self, number: int, state: Any) -> None:
+        if self._may_end is None or not self._may_end(state):
+            self.deadlock = number
+
+    def successors(self, state: Any) -> list[tuple[Any, Any]]:
+        """Return the model's successors of `state`; what goes wrong there is the model's fault."""
+        return self._ask(
+            f"successors of {state!r}",
+            lambda: [(event, after) for event, after in self.model.successors(state)],
+        )
+
+    def _ask(self, what: str, question: Callable[[], list[Any]]) -> list[Any]:
+        try:
+            return question()
+        except Exception as error:
+            raise ModelError(
+                f"model {self.model.name!r}: {what} raised {type(error).__name__}: {error}"
+            ) from error
+
+    def _over_limit(self, start: float) -> str | None:
+        limits = self._limits
+        if limits.max_states is not None and len(self.states) > limits.max_states:
+            return f"limit of {limits.max_states:,} states reached"
+        if self._expanded % LOOK_EVERY:
+            return None
+        seconds = self._clock() - start
+        if self._progress is not None:
+            waiting = len(self.states) - self._expanded
+            depth = self.depth_of(self._expanded)
+            self._progress(Progress(len(self.states), self.transitions, waiting, depth, seconds))
+        if limits.max_seconds is not None and seconds > limits.max_seconds:
+            return f"limit of {limits.max_seconds:g} seconds reached"
+        if limits.max_memory_mb is not None and limits.memory_mb is not None:
+            used = limits.memory_mb()
+            if used > limits.max_memory_mb:
+                return f"limit of {limits.max_memory_mb:g} MB reached ({used:.0f} MB in use)"
+        return None
+
+    def trace(self, found: Found) -> Trace:
+        """Return a shortest run to where a property was decided, in the model's own states."""
+        steps = self.run_through(self.path(found.number))
+        if found.step is None:
+            return Trace(tuple(steps))
+        target = self._form(found.step[1])
+        before = steps[-1].state
+        prop = next((p for p in self._properties.values() if self.found.get(p.name) is found), None)
+        for event, after in self.successors(before):
+            if self._form(after) == target and (
+                prop is None
+                or decide(prop, prop.predicate, before, event, after) == (prop.kind == "witness")
+            ):
+                return Trace((*steps, Step(event, after)))
+        raise self._not_a_symmetry(before)
+
+    def path(self, number: int) -> list[int]:
+        """Return the numbers of the states on a shortest way to `number`, from an initial one."""
+        path = [number]
+        while self.parents[path[-1]] >= 0:
+            path.append(self.parents[path[-1]])
+        return path[::-1]
+
+    def run_through(self, path: Sequence[int]) -> list[Step]:
+        """Return a run of the model whose states fold, one by one, to those numbered in `path`."""
+        first = next(s for s in self.model.initial() if self._form(s) == self.states[path[0]])
+        steps = [Step(None, first)]
+        for number in path[1:]:
+            steps.append(self.step_to(steps[-1].state, number))
+        return steps
+
+    def step_to(self, state: Any, number: int, fairness: int | None = None) -> Step:
+        """Return the first step from `state` to one that folds to state `number`.
+
+        With `fairness`, a class as `Graph.classes` numbers it, only a step of that class.
+        """
+        wanted = self.states[number]
+        for event, after in self.successors(state):
+            if self._form(after) == wanted and (
+                fairness is None
+                or (self.graph is not None and self._class_of(self.graph, event) == fairness)
+            ):
+                return Step(event, after)
+        raise self._not_a_symmetry(state)
+
+    def _class_of(self, graph: Graph, event: Any) -> int:
+        return graph.class_number(self._fairness(event))
+
+    def _form(self, state: Any) -> Any:
+        return state if self._canonical is None else self._canonical(state)
+
+    def _not_a_symmetry(self, state: Any) -> ModelError:
+        return ModelError(
+            f"model {self.model.name!r}: canonical folds {state!r} together with a state that "
+            "has other successors; check it without reductions"
+        )
+
+
+def _of_states(prop: Property) -> tuple[Callable[..., bool], ...]:
+    """Return the predicates of a property that are about one state."""
+    if prop.kind in ("step", "witness"):
+        return ()
+    return (prop.predicate,) if prop.trigger is None else (prop.predicate, prop.trigger)
+
+
+def _one_class(event: Any) -> str:
+    return "any event"
