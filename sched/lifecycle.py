@@ -65,7 +65,7 @@ class Lifecycle(Machine):  # type: ignore[misc]
             model=None,
             states=list(PHASES),
             initial=INITIAL,
-            transitions=[(edge.event, edge.source, edge.dest) for edge in EDGES],
+            transitions=[[edge.event, edge.source, edge.dest] for edge in EDGES],
             auto_transitions=False,
             model_attribute="phase",
         )

@@ -70,7 +70,6 @@ class Sequence:
         "prompt",
         "prompt_len",
         "queued_s",
-        "recomputed",
         "request",
         "request_id",
         "scheduled",
@@ -109,8 +108,7 @@ class Sequence:
         self.last_token_at = submitted_at
         self.preemptions = 0
         self.computed_max = 0
-        """The most tokens whose KV it had before a preemption: feeding them again is recomputing."""
-        self.recomputed = 0
+        """The most tokens whose KV it had before a preemption: below it, feeding is recomputing."""
 
     @property
     def phase(self) -> Phase | None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from batchproof.sched.policy.protocol import Candidate, View
 
+
 class Decodes(NamedTuple):
     """The decoding half of a plan."""
 

@@ -10,7 +10,9 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "batchproof":
             raise
-        sys.exit(f"batchproof: the command line needs {missing.name}: pip install 'batchproof[cli]'")
+        sys.exit(
+            f"batchproof: the command line needs {missing.name}: pip install 'batchproof[cli]'"
+        )
     sys.exit(run_cli(sys.argv[1:]))
 
 

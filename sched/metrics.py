@@ -1,0 +1,255 @@
+"""What is counted while a scheduler runs, and the figures made from it (rule 10).
+
+Everything here is bounded by constants and by the number of live requests, so
+that a scheduler may run for months.
+"""
+
+from math import nan
+from typing import Any
+
+from batchproof.sched.request import Sequence
+
+EXACT_SAMPLES_MAX = 10_000
+"""Quantiles are exact up to this many samples; a sketch serves from there on."""
+SKETCH_RELATIVE_ERROR = 0.01
+"""The most by which a sketched quantile may be off, relative to its value."""
+USERS_MAX = 1_024
+"""Users told apart; beyond it, those without live requests are added up as `OTHERS`."""
+USER_SAMPLES_MAX = 1_000
+"""As EXACT_SAMPLES_MAX, for the figures of one user."""
+OTHERS = "(others)"
+
+
+class Quantiles:
+    """A weighted distribution: exact while short, then DDSketch (Masson et al., VLDB 2019)."""
+
+    __slots__ = ("_exact_max", "_samples", "_sketch", "count", "max", "total")
+
+    def __init__(self, exact_max: int = EXACT_SAMPLES_MAX) -> None:
+        self._exact_max = exact_max
+        self._samples: list[tuple[float, int]] = []
+        self._sketch: Any = None
+        self.count = 0
+        self.total = 0.0
+        self.max = nan
+
+    def add(self, value: float, weight: int = 1) -> None:
+        """Add `value` as often as `weight` says."""
+        self.count += weight
+        self.total += value * weight
+        if not value <= self.max:
+            self.max = value
+        self._samples.append((value, weight))
+        if len(self._samples) > self._exact_max:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Move the samples into the sketch; from here on they are a buffer."""
+        if self._sketch is None:
+            from ddsketch import LogCollapsingLowestDenseDDSketch
+
+            self._sketch = LogCollapsingLowestDenseDDSketch(SKETCH_RELATIVE_ERROR)
+        for value, weight in self._samples:
+            self._sketch.add(value, weight)
+        self._samples.clear()
+
+    def quantile(self, q: float) -> float:
+        """Return the smallest value that a fraction `q` of the weight is at or below; NaN if none."""
+        if self._sketch is not None:
+            self._flush()
+            return float(self._sketch.get_quantile_value(q))
+        need = q * self.count
+        seen = 0
+        for value, weight in sorted(self._samples):
+            seen += weight
+            if seen >= need:
+                return value
+        return nan
+
+    @property
+    def mean(self) -> float:
+        """The exact mean; NaN if empty."""
+        return self.total / self.count if self.count else nan
+
+    def summary(self) -> dict[str, float]:
+        """Return p50, p90, p99, mean and max; NaN where nothing was added."""
+        p50, p90, p99 = (self.quantile(q) for q in (0.5, 0.9, 0.99))
+        return {"p50": p50, "p90": p90, "p99": p99, "mean": self.mean, "max": self.max}
+
+    def merge(self, other: "Quantiles") -> None:
+        """Add all of `other`."""
+        if other._sketch is not None:
+            other._flush()
+            self._flush()
+            self._sketch.merge(other._sketch)
+        self.count += other.count
+        self.total += other.total
+        if not other.max <= self.max:
+            self.max = other.max
+        self._samples += other._samples
+        if len(self._samples) > self._exact_max:
+            self._flush()
+
+
+class UserMetrics:
+    """The figures of one user."""
+
+    COUNTS = (
+        "submitted",
+        "finished",
+        "cancelled",
+        "refused",
+        "live",
+        "output_tokens",
+        "preemptions",
+    )
+    __slots__ = (*COUNTS, "latency", "ttft")
+
+    def __init__(self) -> None:
+        self.submitted = self.finished = self.cancelled = self.refused = self.live = 0
+        self.output_tokens = self.preemptions = 0
+        self.ttft = Quantiles(USER_SAMPLES_MAX)
+        self.latency = Quantiles(USER_SAMPLES_MAX)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures."""
+        counts = {name: getattr(self, name) for name in self.COUNTS}
+        return {**counts, "ttft_s": self.ttft.summary(), "latency_s": self.latency.summary()}
+
+    def merge(self, other: "UserMetrics") -> None:
+        """Add all of `other`."""
+        for name in self.COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.ttft.merge(other.ttft)
+        self.latency.merge(other.latency)
+
+
+class Metrics:
+    """All figures of one scheduler."""
+
+    def __init__(self, max_kv_blocks: int) -> None:
+        self._max_kv_blocks = max_kv_blocks
+        self._started_at = nan
+        self._now = nan
+        self.ticks = self.busy_ticks = self.preemptions = self.recomputed_tokens = 0
+        self._sequences = self._fed_tokens = self._output_tokens = self._block_ticks = 0
+        self._sequences_max = self._blocks_max = 0
+        self.finish_reasons = {"eos": 0, "length": 0, "cancelled": 0}
+        self.ttft, self.tbt, self.latency, self.queue_time = (Quantiles() for _ in range(4))
+        self.users: dict[str, UserMetrics] = {}
+
+    def submitted(self, sequence: Sequence) -> None:
+        """Count an accepted request."""
+        if not self._started_at <= sequence.submitted_at:
+            self._started_at = sequence.submitted_at
+        user = self._user(sequence.user_id)
+        user.submitted += 1
+        user.live += 1
+
+    def refused(self, user_id: object) -> None:
+        """Count a refused request; a user id that is not a string counts as OTHERS."""
+        user = self._user(user_id if isinstance(user_id, str) else OTHERS)
+        user.submitted += 1
+        user.refused += 1
+
+    def ended(self, sequence: Sequence, now: float) -> None:
+        """Count a request that is done; a cancelled one enters no latency (rule 10)."""
+        request = sequence.request
+        self.finish_reasons[request.finish_reason or "cancelled"] += 1
+        user = self._user(sequence.user_id)
+        user.live -= 1
+        user.output_tokens += len(request.generated)
+        user.preemptions += sequence.preemptions
+        if request.finish_reason == "cancelled":
+            user.cancelled += 1
+            return
+        user.finished += 1
+        latency = now - sequence.submitted_at
+        self.latency.add(latency)
+        user.latency.add(latency)
+        self.queue_time.add(sequence.queued_s)
+        if sequence.first_token_at is not None:
+            ttft = sequence.first_token_at - sequence.submitted_at
+            self.ttft.add(ttft)
+            user.ttft.add(ttft)
+
+    def ticked(self, sequences: int, tokens: int, yielded: int, blocks: int, now: float) -> None:
+        """Count a tick: its sequences, tokens fed, output tokens, blocks held during it."""
+        self._now = now
+        self.ticks += 1
+        self.busy_ticks += sequences > 0
+        self._sequences += sequences
+        self._fed_tokens += tokens
+        self._output_tokens += yielded
+        self._block_ticks += blocks
+        if sequences > self._sequences_max:
+            self._sequences_max = sequences
+        if blocks > self._blocks_max:
+            self._blocks_max = blocks
+
+    def headline(self) -> dict[str, float]:
+        """Return the four figures of `Scheduler.metrics`."""
+        elapsed = self.elapsed_s
+        return {
+            "throughput_tokens_per_sec": self._output_tokens / elapsed if elapsed > 0 else 0.0,
+            "avg_latency_s": self.latency.mean,
+            "p99_latency_s": self.latency.quantile(0.99),
+            "gpu_utilization": self.busy_ticks / self.ticks if self.ticks else 0.0,
+        }
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the first submission to the end of the last tick; 0 before either."""
+        elapsed = self._now - self._started_at
+        return elapsed if elapsed > 0 else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """Return all figures, JSON-ready but for NaN, where nothing has happened yet."""
+        users = self.users.values()
+        counts = {name: sum(getattr(user, name) for user in users) for name in UserMetrics.COUNTS}
+        ticks = self.ticks or nan
+        return {
+            "requests": {
+                name: counts[name]
+                for name in ("submitted", "finished", "cancelled", "refused", "live")
+            },
+            "finish_reasons": dict(self.finish_reasons),
+            "metrics": self.headline(),
+            "elapsed_s": self.elapsed_s,
+            "ticks": self.ticks,
+            "ttft_s": self.ttft.summary(),
+            "tbt_s": self.tbt.summary(),
+            "latency_s": self.latency.summary(),
+            "queue_time_s": self.queue_time.summary(),
+            "tokens": {
+                "output": self._output_tokens,
+                "fed": self._fed_tokens,
+                "recomputed": self.recomputed_tokens,
+            },
+            "preemptions": self.preemptions,
+            "batch": {
+                "sequences_mean": self._sequences / ticks,
+                "sequences_max": self._sequences_max,
+            },
+            "kv": {
+                "blocks": self._max_kv_blocks,
+                "blocks_mean": self._block_ticks / ticks,
+                "blocks_max": self._blocks_max,
+            },
+            "users": {name: user.summary() for name, user in sorted(self.users.items())},
+        }
+
+    def _user(self, user_id: str) -> UserMetrics:
+        user = self.users.get(user_id)
+        if user is None:
+            if len(self.users) >= USERS_MAX:
+                self._forget_a_user()
+            user = self.users[user_id] = UserMetrics()
+        return user
+
+    def _forget_a_user(self) -> None:
+        """Add the user known longest of those without live requests to OTHERS."""
+        idle = (name for name, user in self.users.items() if not user.live and name != OTHERS)
+        gone = next(idle, None)
+        if gone is not None:
+            self.users.setdefault(OTHERS, UserMetrics()).merge(self.users.pop(gone))

@@ -1,0 +1,447 @@
+"""The tick coordinator: carries out what the policy planned, and nothing the rules forbid."""
+
+from array import array
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from typing import Any, Protocol
+
+from batchproof.sched import lifecycle
+from batchproof.sched.blocks import BlockPool
+from batchproof.sched.config import Limits
+from batchproof.sched.errors import (
+    DuplicateRequestError,
+    ExecutorError,
+    LimitsError,
+    MisuseError,
+    RequestError,
+)
+from batchproof.sched.executor import Executor
+from batchproof.sched.metrics import Metrics
+from batchproof.sched.planning import SchedulerView, check_plan
+from batchproof.sched.policy.protocol import Policy
+from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
+from batchproof.sched.request import Request, Sequence, checked_prompt
+from batchproof.sched.waiting import WaitingQueue
+from batchproof.spec.lifecycle import (
+    DECODING,
+    DONE,
+    INITIAL,
+    PREFILLING,
+    WAITING,
+    FinishReason,
+)
+
+
+class Batch(list[Sequence]):
+    """What one tick sends to the executor: decodes first, then chunks.
+
+    A list of `executor.ScheduledSequence`, valid until it is completed. What
+    else the tick does is kept beside, to be carried out by `complete` or undone
+    by `abandon`.
+    """
+
+    __slots__ = ("admitted", "chunks_from", "evicted", "grown", "preempted", "scheduled_at")
+
+    def __init__(self, sequences: SequenceOf[Sequence], scheduled_at: float) -> None:
+        super().__init__(sequences)
+        self.scheduled_at = scheduled_at
+        self.chunks_from = len(sequences)
+        """Index of the first chunk."""
+        self.preempted: SequenceOf[Sequence] = ()
+        self.evicted: list[list[int]] = []
+        """The blocks that each of `preempted` held."""
+        self.grown: SequenceOf[Sequence] = ()
+        self.admitted: SequenceOf[Sequence] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the batch feeds."""
+        return self.chunks_from + sum(seq.scheduled for seq in self[self.chunks_from :])
+
+
+class Observer(Protocol):
+    """Is told of everything that happens, after it happened. It must not call back."""
+
+    def submitted(self, sequence: Sequence, /) -> None:
+        """Hear of an accepted request."""
+        ...
+
+    def refused(self, request: Request, error: RequestError, /) -> None:
+        """Hear of a refused request, and why."""
+        ...
+
+    def cancelled(self, sequence: Sequence, now: float, /) -> None:
+        """Hear of a cancelled request."""
+        ...
+
+    def ticked(
+        self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float, /
+    ) -> None:
+        """Hear of a completed tick; `seq.scheduled` still says what each chunk was fed."""
+        ...
+
+
+class Scheduler:
+    """Continuous batching under a hard KV-memory cap, by the rules of the specification.
+
+    `policy` is the name of a shipped policy or an object of your own; `executor`
+    runs the batches (default: a `SimulatedGPU`). Raises `LimitsError` for an
+    unknown policy.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        policy: str | Policy = DEFAULT_POLICY,
+        executor: Executor | None = None,
+        *,
+        observer: Observer | None = None,
+    ) -> None:
+        if limits is None:
+            limits = Limits()
+        elif not isinstance(limits, Limits):
+            raise LimitsError(f"limits: {limits!r} is not a Limits")
+        if executor is None:
+            from batchproof.sched.inference_stub import SimulatedGPU
+
+            executor = SimulatedGPU(limits)
+        self.limits = limits
+        self.policy = make_policy(policy) if isinstance(policy, str) else policy
+        self.executor = executor
+        self._observer = observer
+        self._pool = BlockPool(limits.max_kv_blocks)
+        self._live: dict[str, Sequence] = {}
+        self._waiting = WaitingQueue()
+        # Dicts as ordered sets: their order is the policy's view, and leaving costs O(1).
+        self._prefilling: dict[Sequence, None] = {}
+        self._decoding: dict[Sequence, None] = {}
+        self._growing: dict[Sequence, None] = {}
+        self._view = SchedulerView(
+            limits, self._pool, self._waiting, self._prefilling.keys(), self.policy.admission
+        )
+        self._batch: Batch | None = None
+        self._submissions = 0
+        self._last_tick_at = 0.0
+        self._metrics = Metrics(limits.max_kv_blocks)
+
+    def submit(self, request: Request, *, submitted_at: float | None = None) -> None:
+        """Accept a request, or refuse it and stay as before.
+
+        `submitted_at` is when it reached the system, in the executor's seconds,
+        where that was before now: latencies run from there. Raises
+        `InvalidRequestError`, `InfeasibleRequestError` or `DuplicateRequestError`
+        (rule 4).
+        """
+        try:
+            prompt = self._checked(request)
+        except RequestError as error:
+            self._metrics.refused(getattr(request, "user_id", None))
+            if self._observer is not None:
+                self._observer.refused(request, error)
+            raise
+        if submitted_at is None:
+            submitted_at = self.executor.now()
+        request.phase = INITIAL
+        request.generated = []
+        request.finish_reason = None
+        sequence = Sequence(request, prompt, self._submissions, submitted_at)
+        self._submissions += 1
+        self._live[request.request_id] = sequence
+        self._waiting.append(sequence)
+        self._metrics.submitted(sequence)
+        if self._observer is not None:
+            self._observer.submitted(sequence)
+
+    def cancel(self, request_id: str) -> bool:
+        """End the live request of this id, at once; return whether there was one (rule 9).
+
+        Raises `MisuseError` while a batch is out: its memory is in use.
+        """
+        if self._batch is not None:
+            raise MisuseError(
+                f"cancel({request_id!r}): a batch is out and uses its requests' memory; "
+                "complete or abandon it first"
+            )
+        sequence = self._live.get(request_id)
+        if sequence is None:
+            return False
+        now = self.executor.now()
+        self._end(sequence, lifecycle.cancel, "cancelled", now)
+        if self._observer is not None:
+            self._observer.cancelled(sequence, now)
+        return True
+
+    def has_active(self) -> bool:
+        """Tell whether any request is live: waiting, prefilling or decoding."""
+        return bool(self._live)
+
+    def tick(self) -> list[Request]:
+        """Run one iteration of the model; return the requests that ended in it.
+
+        Whatever the executor raises passes through, the tick undone: nothing is
+        lost or counted, and it can be tried again. Raises `ExecutorError` for a
+        wrong number of tokens, `PolicyError` for an illegal plan.
+        """
+        batch = self.schedule()
+        try:
+            tokens = checked_tokens(batch, self.executor.forward(batch)) if batch else []
+            now = self.executor.now()
+        except BaseException:
+            self.abandon(batch)
+            raise
+        return self._carry_out(batch, tokens, now)
+
+    def schedule(self) -> Batch:
+        """Return the next batch, its memory taken; empty when no request is live.
+
+        It must be completed or abandoned before the next. Raises `MisuseError`
+        while another is out, `PolicyError` for an illegal plan.
+        """
+        if self._batch is not None:
+            raise MisuseError("schedule: a batch is out; complete or abandon it first")
+        self._batch = self._next_batch() if self._live else Batch((), self.executor.now())
+        return self._batch
+
+    def complete(self, batch: Batch, tokens: SequenceOf[int]) -> list[Request]:
+        """Take one token id for each sequence of the batch; return the requests that ended.
+
+        Raises `MisuseError` for a batch that is not out, and `ExecutorError` for
+        tokens that do not fit it: the batch is then still out.
+        """
+        self._check_out("complete", batch)
+        return self._carry_out(batch, checked_tokens(batch, tokens), self.executor.now())
+
+    def abandon(self, batch: Batch) -> None:
+        """Undo `schedule`: the scheduler is as before it. Raises `MisuseError` if it is not out."""
+        self._check_out("abandon", batch)
+        pool = self._pool
+        for sequence in reversed(batch.admitted):
+            pool.give(sequence.blocks)
+            sequence.blocks = []
+        for sequence in reversed(batch.grown):
+            pool.give([sequence.blocks.pop()])
+        for sequence, blocks in zip(
+            reversed(batch.preempted), reversed(batch.evicted), strict=True
+        ):
+            sequence.blocks = pool.take(len(blocks))
+        self._batch = None
+
+    def metrics(self) -> dict[str, float]:
+        """Return the four headline figures.
+
+        `throughput_tokens_per_sec` (delivered output tokens; 0 before any time has
+        passed), `avg_latency_s` and `p99_latency_s` (of finished requests; NaN
+        while there is none) and `gpu_utilization` (the fraction of ticks whose
+        batch was not empty; 0 before the first).
+        """
+        return self._metrics.headline()
+
+    def stats(self) -> dict[str, Any]:
+        """Return every figure there is, with what is live now; docs/reference/figures.md."""
+        live = {
+            "waiting": len(self._waiting),
+            "prefilling": len(self._prefilling),
+            "decoding": len(self._decoding),
+            "free_blocks": self._pool.free,
+        }
+        return {**self._metrics.summary(), "live": live}
+
+    def _checked(self, request: Request) -> tuple[int, ...]:
+        prompt = checked_prompt(request, self.limits)
+        if request.request_id in self._live:
+            raise DuplicateRequestError(
+                f"request {request.request_id!r}: a live request has this id; "
+                "choose another, or wait until that one is done"
+            )
+        if request.phase not in (None, DONE):
+            raise DuplicateRequestError(
+                f"request {request.request_id!r}: this object is live in another scheduler "
+                f"(phase {request.phase!r}); submit a new Request"
+            )
+        return prompt
+
+    def _check_out(self, call: str, batch: Batch) -> None:
+        if self._batch is None:
+            raise MisuseError(f"{call}: no batch is out; call schedule first")
+        if batch is not self._batch:
+            raise MisuseError(f"{call}: this batch is not the one that is out")
+
+    def _next_batch(self) -> Batch:
+        """Ask the policy, check its plan, and take the memory that it needs."""
+        view, pool = self._view, self._pool
+        view.decoding = tuple(self._decoding)
+        view.growing = tuple(sorted(self._growing, key=_number)) if self._growing else ()
+        plan: Any = self.policy.plan(view)
+        grown = check_plan(self.policy.name, plan, view)
+
+        batch = Batch(plan.decode, self.executor.now())
+        for sequence, tokens in plan.prefill:
+            sequence.scheduled = tokens
+            batch.append(sequence)
+        batch.preempted, batch.admitted, batch.grown = plan.preempt, plan.admit, grown
+        for sequence in plan.preempt:
+            batch.evicted.append(sequence.blocks)
+            pool.give(sequence.blocks)
+            sequence.blocks = []
+        for sequence in batch.grown:
+            sequence.blocks += pool.take(1)
+        for sequence in plan.admit:
+            sequence.blocks = pool.take(view.blocks_to_admit(sequence))
+        return batch
+
+    def _carry_out(self, batch: Batch, tokens: list[int], now: float) -> list[Request]:
+        """Do all that the batch stands for. Nothing in here can fail."""
+        self._batch = None
+        self._preempt_and_admit(batch)
+        ended, yielded = self._take_decodes(batch, tokens, now)
+        if len(batch) > batch.chunks_from:
+            yielded += self._take_chunks(batch, tokens, now, ended)
+        self._metrics.ticked(len(batch), batch.tokens, yielded, self._pool.held, now)
+        for sequence in ended:
+            eos = sequence.generated[-1] == self.limits.eos_token
+            self._end(sequence, lifecycle.finish, "eos" if eos else "length", now)
+        if self._observer is not None:
+            self._observer.ticked(batch, tokens, ended, now)
+        return [sequence.request for sequence in ended]
+
+    def _preempt_and_admit(self, batch: Batch) -> None:
+        self._metrics.preemptions += len(batch.preempted)
+        for sequence in batch.preempted:
+            sequence.computed_max = max(sequence.computed_max, sequence.position)
+            sequence.preemptions += 1
+            sequence.context_len = sequence.prompt_len + len(sequence.generated)
+            sequence.prefilled = 0
+            sequence.waiting_since = batch.scheduled_at
+            self._move(sequence, lifecycle.preempt)
+        for sequence in batch.admitted:
+            sequence.queued_s += batch.scheduled_at - sequence.waiting_since
+            self._move(sequence, lifecycle.admit)
+        for sequence in batch.grown:
+            del self._growing[sequence]
+            self._aim(sequence)
+
+    def _take_decodes(
+        self, batch: Batch, tokens: list[int], now: float
+    ) -> tuple[list[Sequence], int]:
+        """Give each decode its token; return those that ended, and how many tokens that was."""
+        eos = self.limits.eos_token
+        before = self._last_tick_at
+        count = steady = batch.chunks_from
+        decodes = batch if count == len(batch) else batch[:count]
+        turned: list[Sequence] = []
+        for sequence, token in zip(decodes, tokens, strict=False):
+            sequence.append(token)
+            if sequence.last_token_at != before:
+                self._metrics.tbt.add(now - sequence.last_token_at)
+                steady -= 1
+            sequence.last_token_at = now
+            sequence.steps_left -= 1
+            if token == eos or not sequence.steps_left:
+                turned.append(sequence)
+        if steady:
+            self._metrics.tbt.add(now - before, steady)
+        self._last_tick_at = now
+
+        if count < len(self._decoding):  # least recently scheduled first: these go to the end
+            for sequence in decodes:
+                del self._decoding[sequence]
+                self._decoding[sequence] = None
+        ended: list[Sequence] = []
+        for sequence in turned:
+            if sequence.generated[-1] == eos or not sequence.remaining:
+                ended.append(sequence)
+            else:
+                self._growing[sequence] = None
+        return ended, count
+
+    def _take_chunks(
+        self, batch: Batch, tokens: list[int], now: float, ended: list[Sequence]
+    ) -> int:
+        """Count each chunk as fed; return how many completed their prefill and yielded a token."""
+        yielded = 0
+        for index in range(batch.chunks_from, len(batch)):
+            sequence = batch[index]
+            fed = sequence.prefilled
+            sequence.prefilled += sequence.scheduled
+            if fed < sequence.computed_max:
+                again = min(sequence.prefilled, sequence.computed_max) - fed
+                self._metrics.recomputed_tokens += again
+            if sequence.prefill_left:
+                continue
+            yielded += 1
+            sequence.append(tokens[index])
+            if sequence.first_token_at is None:
+                sequence.first_token_at = now
+            else:
+                self._metrics.tbt.add(now - sequence.last_token_at)
+            sequence.last_token_at = now
+            if tokens[index] == self.limits.eos_token or not sequence.remaining:
+                ended.append(sequence)
+            else:
+                self._move(sequence, lifecycle.first_token)
+        return yielded
+
+    def _aim(self, sequence: Sequence) -> None:
+        """Count the decode steps until the request ends by length or its blocks are full."""
+        covered = len(sequence.blocks) * self.limits.block_size - sequence.prompt_len
+        last = sequence.max_tokens if covered >= sequence.max_tokens - 1 else covered
+        sequence.steps_left = last - len(sequence.generated)
+        if not sequence.steps_left:
+            self._growing[sequence] = None
+
+    def _move(self, sequence: Sequence, event: Callable[[Request], bool]) -> None:
+        """Change a request's phase, and what follows from it: the one place where that happens."""
+        request = sequence.request
+        source = request.phase
+        event(request)
+        if source == WAITING:
+            self._waiting.remove(sequence)
+        elif source == PREFILLING:
+            del self._prefilling[sequence]
+        else:
+            del self._decoding[sequence]
+            self._growing.pop(sequence, None)
+
+        dest = request.phase
+        if dest == PREFILLING:
+            self._prefilling[sequence] = None
+        elif dest == DECODING:
+            self._decoding[sequence] = None
+            self._aim(sequence)
+        elif dest == WAITING:
+            self._waiting.put_back(sequence)
+
+    def _end(
+        self,
+        sequence: Sequence,
+        event: Callable[[Request], bool],
+        reason: FinishReason,
+        now: float,
+    ) -> None:
+        """End a request: its blocks are free and its id is forgotten at once (rules 2, 9, 10)."""
+        self._move(sequence, event)
+        sequence.request.finish_reason = reason
+        self._pool.give(sequence.blocks)
+        sequence.blocks = []
+        del self._live[sequence.request_id]
+        self._metrics.ended(sequence, now)
+
+
+def checked_tokens(batch: Batch, tokens: SequenceOf[int]) -> list[int]:
+    """Return the tokens as ints; raise `ExecutorError` unless there is one for each sequence."""
+    try:
+        checked = array("Q", tokens).tolist()  # at the speed of C
+    except (TypeError, OverflowError) as error:
+        raise ExecutorError(
+            f"executor: returned {tokens!r:.200}, not a list of token ids ({error})"
+        ) from None
+    if len(checked) != len(batch):
+        raise ExecutorError(
+            f"executor: returned {len(checked)} tokens for a batch of {len(batch)} sequences; "
+            "return exactly one each, in order"
+        )
+    return checked
+
+
+def _number(sequence: Sequence) -> int:
+    return sequence.number
