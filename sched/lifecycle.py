@@ -19,7 +19,7 @@ class Model(Protocol):
     phase: Phase | None
 
 
-class _LeanEvent(Event):  # type: ignore[misc]
+class LeanEvent(Event):
     """An event of a machine that has neither conditions nor callbacks.
 
     The library's own event builds an `EventData` and walks ten empty callback
@@ -28,21 +28,20 @@ class _LeanEvent(Event):  # type: ignore[misc]
 
     def __init__(self, name: str, machine: Machine) -> None:
         super().__init__(name, machine)
-        self._dest: dict[Phase | None, Phase] = {}
+        self._dest: dict[Any, Any] = {}
 
     def add_transition(self, transition: Transition) -> None:
-        """Take a transition of the table; one with conditions or callbacks is not for this class."""
-        extras = (transition.conditions, transition.prepare, transition.before, transition.after)
-        if any(extras):
-            raise ValueError(f"{transition!r} has conditions or callbacks, which would not be run")
+        """Take a transition; raise ValueError if it has conditions or callbacks to be run."""
+        if transition.conditions or transition.prepare or transition.before or transition.after:
+            raise ValueError(f"{transition!r} has conditions or callbacks; a lean event runs none")
         super().add_transition(transition)
         self._dest[transition.source] = transition.dest
 
-    def trigger(self, model: Model, *_args: object, **_kwargs: object) -> bool:
+    def trigger(self, model: Any, *_args: Any, **_kwargs: Any) -> bool:
         """Move `model` along this event's edge; raise `IllegalEventError` where there is none."""
         dest = self._dest.get(model.phase)
         if dest is None:
-            legal = [event.name for event in self.machine.events.values() if event.leaves(model)]
+            legal = self.machine.get_triggers(model.phase) if model.phase else []
             raise IllegalEventError(
                 f"event {self.name!r} is illegal in phase {model.phase!r}; "
                 f"legal there: {', '.join(legal) or 'nothing'}"
@@ -50,15 +49,11 @@ class _LeanEvent(Event):  # type: ignore[misc]
         model.phase = dest
         return True
 
-    def leaves(self, model: Model) -> bool:
-        """Tell whether this event is legal in the model's phase."""
-        return model.phase in self._dest
 
-
-class Lifecycle(Machine):  # type: ignore[misc]
+class Lifecycle(Machine):
     """The `transitions` machine of the table in `batchproof.spec.lifecycle`."""
 
-    event_cls = _LeanEvent
+    event_cls = LeanEvent
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,15 +66,20 @@ class Lifecycle(Machine):  # type: ignore[misc]
         )
 
 
-class _Trigger(Protocol):
-    def __call__(self, model: Model, /) -> bool: ...
+class Trigger(Protocol):
+    """One event of the lifecycle, to be fired on a model."""
 
-
-def _trigger(event: str) -> _Trigger:
-    return cast(Any, LIFECYCLE.events[event].trigger)
+    def __call__(self, model: Model, /) -> bool:
+        """Move the model; raise `IllegalEventError`, nothing changed, where there is no edge."""
+        ...
 
 
 LIFECYCLE: Final = Lifecycle()
+
+
+def _trigger(event: str) -> Trigger:
+    return cast(Trigger, LIFECYCLE.events[event].trigger)
+
 
 admit: Final = _trigger("admit")
 first_token: Final = _trigger("first_token")

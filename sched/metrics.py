@@ -54,7 +54,7 @@ class Quantiles:
         self._samples.clear()
 
     def quantile(self, q: float) -> float:
-        """Return the smallest value that a fraction `q` of the weight is at or below; NaN if none."""
+        """Return the smallest value with a fraction `q` of the weight at or below it; or NaN."""
         if self._sketch is not None:
             self._flush()
             return float(self._sketch.get_quantile_value(q))

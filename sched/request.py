@@ -175,7 +175,8 @@ def checked_prompt(request: Request, limits: Limits) -> tuple[int, ...]:
     max_tokens = request.max_tokens
     if type(max_tokens) is not int or max_tokens < 1:
         raise InvalidRequestError(
-            f"request {request.request_id!r}: max_tokens is {max_tokens!r}, not an int of at least 1"
+            f"request {request.request_id!r}: max_tokens is {max_tokens!r}, "
+            "not an int of at least 1"
         )
     need, pool = limits.blocks_at_peak(len(prompt), max_tokens), limits.max_kv_blocks
     if need > pool:

@@ -1,22 +1,22 @@
 """The tick coordinator: carries out what the policy planned, and nothing the rules forbid."""
 
-from array import array
-from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import Any, Protocol
+from typing import Any
 
 from batchproof.sched import lifecycle
+from batchproof.sched.batch import Batch, checked_tokens
 from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import (
     DuplicateRequestError,
-    ExecutorError,
     LimitsError,
     MisuseError,
     RequestError,
 )
 from batchproof.sched.executor import Executor
 from batchproof.sched.metrics import Metrics
+from batchproof.sched.observer import Observer
 from batchproof.sched.planning import SchedulerView, check_plan
 from batchproof.sched.policy.protocol import Policy
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
@@ -30,55 +30,6 @@ from batchproof.spec.lifecycle import (
     WAITING,
     FinishReason,
 )
-
-
-class Batch(list[Sequence]):
-    """What one tick sends to the executor: decodes first, then chunks.
-
-    A list of `executor.ScheduledSequence`, valid until it is completed. What
-    else the tick does is kept beside, to be carried out by `complete` or undone
-    by `abandon`.
-    """
-
-    __slots__ = ("admitted", "chunks_from", "evicted", "grown", "preempted", "scheduled_at")
-
-    def __init__(self, sequences: SequenceOf[Sequence], scheduled_at: float) -> None:
-        super().__init__(sequences)
-        self.scheduled_at = scheduled_at
-        self.chunks_from = len(sequences)
-        """Index of the first chunk."""
-        self.preempted: SequenceOf[Sequence] = ()
-        self.evicted: list[list[int]] = []
-        """The blocks that each of `preempted` held."""
-        self.grown: SequenceOf[Sequence] = ()
-        self.admitted: SequenceOf[Sequence] = ()
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the batch feeds."""
-        return self.chunks_from + sum(seq.scheduled for seq in self[self.chunks_from :])
-
-
-class Observer(Protocol):
-    """Is told of everything that happens, after it happened. It must not call back."""
-
-    def submitted(self, sequence: Sequence, /) -> None:
-        """Hear of an accepted request."""
-        ...
-
-    def refused(self, request: Request, error: RequestError, /) -> None:
-        """Hear of a refused request, and why."""
-        ...
-
-    def cancelled(self, sequence: Sequence, now: float, /) -> None:
-        """Hear of a cancelled request."""
-        ...
-
-    def ticked(
-        self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float, /
-    ) -> None:
-        """Hear of a completed tick; `seq.scheduled` still says what each chunk was fed."""
-        ...
 
 
 class Scheduler:
@@ -270,9 +221,9 @@ class Scheduler:
         """Ask the policy, check its plan, and take the memory that it needs."""
         view, pool = self._view, self._pool
         view.decoding = tuple(self._decoding)
-        view.growing = tuple(sorted(self._growing, key=_number)) if self._growing else ()
+        view.growing = _oldest_first(self._growing) if self._growing else ()
         plan: Any = self.policy.plan(view)
-        grown = check_plan(self.policy.name, plan, view)
+        grown: Any = check_plan(self.policy.name, plan, view)
 
         batch = Batch(plan.decode, self.executor.now())
         for sequence, tokens in plan.prefill:
@@ -389,7 +340,7 @@ class Scheduler:
         if not sequence.steps_left:
             self._growing[sequence] = None
 
-    def _move(self, sequence: Sequence, event: Callable[[Request], bool]) -> None:
+    def _move(self, sequence: Sequence, event: lifecycle.Trigger) -> None:
         """Change a request's phase, and what follows from it: the one place where that happens."""
         request = sequence.request
         source = request.phase
@@ -414,7 +365,7 @@ class Scheduler:
     def _end(
         self,
         sequence: Sequence,
-        event: Callable[[Request], bool],
+        event: lifecycle.Trigger,
         reason: FinishReason,
         now: float,
     ) -> None:
@@ -427,21 +378,5 @@ class Scheduler:
         self._metrics.ended(sequence, now)
 
 
-def checked_tokens(batch: Batch, tokens: SequenceOf[int]) -> list[int]:
-    """Return the tokens as ints; raise `ExecutorError` unless there is one for each sequence."""
-    try:
-        checked = array("Q", tokens).tolist()  # at the speed of C
-    except (TypeError, OverflowError) as error:
-        raise ExecutorError(
-            f"executor: returned {tokens!r:.200}, not a list of token ids ({error})"
-        ) from None
-    if len(checked) != len(batch):
-        raise ExecutorError(
-            f"executor: returned {len(checked)} tokens for a batch of {len(batch)} sequences; "
-            "return exactly one each, in order"
-        )
-    return checked
-
-
-def _number(sequence: Sequence) -> int:
-    return sequence.number
+def _oldest_first(sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
+    return tuple(sorted(sequences, key=lambda sequence: sequence.number))
