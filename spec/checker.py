@@ -8,13 +8,13 @@ and steps, then liveness on the graph that the search kept. A verdict is
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal, Protocol
 
 from batchproof.spec.counterexample import Trace
 from batchproof.spec.liveness import leads_to, recoverable
 from batchproof.spec.machine import CheckError, Model, ModelError, PropertyError
 from batchproof.spec.property import Property
-from batchproof.spec.search import Found, Limits, Progress, Search
+from batchproof.spec.search import DEADLOCK, Limits, Progress, Search
 
 __all__ = [
     "DEADLOCK",
@@ -26,20 +26,13 @@ __all__ = [
     "Progress",
     "PropertyError",
     "Report",
+    "SafetySearch",
     "Verdict",
     "check",
+    "safety_verdict",
 ]
 
 Outcome = Literal["holds", "violated", "incomplete"]
-
-DEADLOCK: Final = Property(
-    name="no-deadlock",
-    claim="every reachable state that may not end has a successor",
-    source="built into the checker",
-    kind="invariant",
-    predicate=lambda state: True,
-)
-"""Decided by the search itself, which alone knows the successors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +107,17 @@ def check(
         model,
         (*properties, *recover),
         reduce=reduce,
-        deadlock=deadlock,
         keep_graph=bool(liveness or recover),
         limits=limits,
         progress=progress,
     ).run()
     seconds = time.perf_counter() - start
-    verdicts = [_deadlock_verdict(search, seconds)] if deadlock else []
+    verdicts = [safety_verdict(search, DEADLOCK, seconds)] if deadlock else []
     for prop in properties:
         if prop.kind == "liveness":
             verdicts.append(_liveness_verdict(search, prop, fair=fair))
         else:
-            verdicts.append(_safety_verdict(search, prop, seconds))
+            verdicts.append(safety_verdict(search, prop, seconds))
     verdicts += [_recovery_verdict(search, prop) for prop in recover]
     return Report(
         model=model.name,
@@ -138,51 +130,50 @@ def check(
     )
 
 
-def _deadlock_verdict(search: Search, seconds: float) -> Verdict:
-    found = None if search.deadlock is None else Found(search.deadlock)
-    return _from_found(search, DEADLOCK, found, seconds)
+class SafetySearch(Protocol):
+    """What a verdict on safety is made from: the plain search or the fast one, after its run."""
+
+    @property
+    def complete(self) -> bool: ...  # noqa: D102
+
+    @property
+    def depth(self) -> int: ...  # noqa: D102
+
+    def trace_of(self, name: str) -> Trace | None:
+        """Return a shortest run to where a property was first decided, None if it was not."""
+        ...
 
 
-def _safety_verdict(search: Search, prop: Property, seconds: float) -> Verdict:
-    found = search.found.get(prop.name)
+def safety_verdict(search: SafetySearch, prop: Property, seconds: float) -> Verdict:
+    """Return the verdict on a property that a search decided on its way."""
+    trace = search.trace_of(prop.name)
     if prop.kind != "witness":
-        return _from_found(search, prop, found, seconds)
-    if found is not None:
-        trace = search.trace(found)
+        return _verdict(search, prop, trace, seconds)
+    if trace is not None:
         return Verdict(prop, "holds", trace.length, seconds, trace, "reached")
     if search.complete:
         return Verdict(prop, "violated", search.depth, seconds, note="never reached")
     return Verdict(prop, "incomplete", search.depth, seconds, note="not reached so far")
 
 
-def _from_found(search: Search, prop: Property, found: Found | None, seconds: float) -> Verdict:
-    trace = None if found is None else search.trace(found)
-    return _from_trace(search, prop, trace, seconds)
-
-
-def _from_trace(
-    search: Search, prop: Property, trace: Trace | None, seconds: float, note: str = ""
+def _verdict(
+    search: SafetySearch, prop: Property, trace: Trace | None, seconds: float, note: str = ""
 ) -> Verdict:
     if trace is not None:
         return Verdict(prop, "violated", trace.length, seconds, trace)
-    outcome: Outcome = "holds" if search.complete else "incomplete"
-    return Verdict(prop, outcome, search.depth, seconds, note=note)
+    if search.complete:
+        return Verdict(prop, "holds", search.depth, seconds, note=note)
+    return Verdict(prop, "incomplete", search.depth, seconds)
 
 
 def _liveness_verdict(search: Search, prop: Property, *, fair: bool) -> Verdict:
     start = time.perf_counter()
     result = leads_to(search, prop, fair=fair)
     note = "no bound" if result.worst is None else f"within {result.worst} fair steps"
-    return _from_trace(
-        search,
-        prop,
-        result.counterexample,
-        time.perf_counter() - start,
-        note if search.complete else "",
-    )
+    return _verdict(search, prop, result.counterexample, time.perf_counter() - start, note)
 
 
 def _recovery_verdict(search: Search, prop: Property) -> Verdict:
     start = time.perf_counter()
     trace = recoverable(search, prop)
-    return _from_trace(search, prop, trace, time.perf_counter() - start, "can always be reached")
+    return _verdict(search, prop, trace, time.perf_counter() - start, "can always be reached")

@@ -13,7 +13,7 @@ from batchproof.spec.machine import Model
 from batchproof.spec.property import Property
 
 LOCATIONS: Final[Mapping[str, str]] = {
-    "mini-batch": "batchproof.spec.mini_batch:MODEL_FAMILY",
+    "mini-batch": "batchproof.spec.mini_batch_family:MODEL_FAMILY",
     "batching": "batchproof.spec.model:MODEL_FAMILY",
 }
 """Model name -> `module:attribute` of its `ModelFamily`, in the order of a bare `check`."""

@@ -5,12 +5,13 @@ are numbered in the order of discovery, so the number of a state tells its
 depth, and one parent number a state is enough to walk a shortest trace back.
 """
 
+import sys
 import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from batchproof.spec.counterexample import Step, Trace
 from batchproof.spec.machine import Ending, Fair, Model, ModelError, PropertyError, Reduced
@@ -22,6 +23,16 @@ LOOK_EVERY = 512
 """Limits of time and memory, and progress, are looked at once in so many states."""
 
 
+DEADLOCK: Final = Property(
+    name="no-deadlock",
+    claim="every reachable state that may not end has a successor",
+    source="built into the checker",
+    kind="invariant",
+    predicate=lambda state: True,
+)
+"""Decided by the search itself, which alone knows the successors."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Where to give up; a search that does is `incomplete`, whatever it has not found."""
@@ -31,6 +42,18 @@ class Limits:
     max_memory_mb: float | None = None
     memory_mb: Callable[[], float] | None = None
     """The probe that `max_memory_mb` is compared with: resident memory now."""
+
+    def reached(self, states: int, seconds: float) -> str | None:
+        """Say which limit is passed, None if none is."""
+        if self.max_states is not None and states > self.max_states:
+            return f"limit of {self.max_states:,} states reached"
+        if self.max_seconds is not None and seconds > self.max_seconds:
+            return f"limit of {self.max_seconds:g} seconds reached"
+        if self.max_memory_mb is not None and self.memory_mb is not None:
+            used = self.memory_mb()
+            if used > self.max_memory_mb:
+                return f"limit of {self.max_memory_mb:g} MB reached ({used:.0f} MB in use)"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,6 @@ class Search:
         properties: Sequence[Property] = (),
         *,
         reduce: bool = True,
-        deadlock: bool = True,
         keep_graph: bool = False,
         limits: Limits | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -138,8 +160,6 @@ class Search:
         self.transitions = 0
         self.found: dict[str, Found] = {}
         """Property name -> where it was first, so most shortly, broken or (a witness) seen."""
-        self.deadlock: int | None = None
-        """The first state with no successor that may not end."""
         self.stopped: str | None = None
         """Why the search gave up; None if it covered everything it set out to."""
         self.graph = Graph() if keep_graph else None
@@ -150,8 +170,8 @@ class Search:
         self._properties = {prop.name: prop for prop in properties}
         self._invariants = [prop for prop in properties if prop.kind == "invariant"]
         self._steps = [prop for prop in properties if prop.kind in ("step", "witness")]
-        self._watch_deadlock = deadlock
         self._limits = limits or Limits()
+        self._most_states = self._limits.max_states or sys.maxsize
         self._progress = progress
         self._clock = clock
         self._numbers: dict[Any, int] = {}
@@ -216,8 +236,8 @@ class Search:
                 f"model {self.model.name!r}: successors of {state!r} differ when asked again; "
                 "they must depend on the state alone"
             )
-        if not successors and self._watch_deadlock and self.deadlock is None:
-            self._note_deadlock(number, state)
+        if not successors and (self._may_end is None or not self._may_end(state)):
+            self.found.setdefault(DEADLOCK.name, Found(number))
         row: list[tuple[int, int]] = []
         for event, after in successors:
             if self._steps:
@@ -272,10 +292,6 @@ class Search:
                 self.found[prop.name] = Found(number, (event, after))
                 self._steps = [p for p in self._steps if p.name not in self.found]
 
-    def _note_deadlock(self, number: int, state: Any) -> None:
-        if self._may_end is None or not self._may_end(state):
-            self.deadlock = number
-
     def successors(self, state: Any) -> list[tuple[Any, Any]]:
         """Return the model's successors of `state`; what goes wrong there is the model's fault."""
         return self._ask(
@@ -292,36 +308,31 @@ class Search:
             ) from error
 
     def _over_limit(self, start: float) -> str | None:
-        limits = self._limits
-        if limits.max_states is not None and len(self.states) > limits.max_states:
-            return f"limit of {limits.max_states:,} states reached"
-        if self._expanded % LOOK_EVERY:
+        if self._expanded % LOOK_EVERY and len(self.states) <= self._most_states:
             return None
         seconds = self._clock() - start
         if self._progress is not None:
             waiting = len(self.states) - self._expanded
             depth = self.depth_of(self._expanded)
             self._progress(Progress(len(self.states), self.transitions, waiting, depth, seconds))
-        if limits.max_seconds is not None and seconds > limits.max_seconds:
-            return f"limit of {limits.max_seconds:g} seconds reached"
-        if limits.max_memory_mb is not None and limits.memory_mb is not None:
-            used = limits.memory_mb()
-            if used > limits.max_memory_mb:
-                return f"limit of {limits.max_memory_mb:g} MB reached ({used:.0f} MB in use)"
-        return None
+        return self._limits.reached(len(self.states), seconds)
 
-    def trace(self, found: Found) -> Trace:
-        """Return a shortest run to where a property was decided, in the model's own states."""
+    def trace_of(self, name: str) -> Trace | None:
+        """Return a shortest run to where a property was first decided, in the model's own states.
+
+        None if it was not: never broken or, a witness, never seen.
+        """
+        found = self.found.get(name)
+        if found is None:
+            return None
         steps = self.run_through(self.path(found.number))
         if found.step is None:
             return Trace(tuple(steps))
-        target = self._form(found.step[1])
-        before = steps[-1].state
-        prop = next((p for p in self._properties.values() if self.found.get(p.name) is found), None)
+        before, target, prop = steps[-1].state, self._form(found.step[1]), self._properties[name]
+        wanted = prop.kind == "witness"
         for event, after in self.successors(before):
             if self._form(after) == target and (
-                prop is None
-                or decide(prop, prop.predicate, before, event, after) == (prop.kind == "witness")
+                decide(prop, prop.predicate, before, event, after) == wanted
             ):
                 return Trace((*steps, Step(event, after)))
         raise self._not_a_symmetry(before)

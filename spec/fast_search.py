@@ -1,0 +1,333 @@
+"""The fast search: the full state space of a packed model, whole frontiers at a time, in numpy.
+
+States are 64-bit integers in sorted arrays. A level of the breadth-first
+search is cut into runs of equal view; the moves of the view are applied to a
+whole run at once. What has been visited is kept in a few sorted arrays, each
+much longer than the next, so that looking up costs a few binary searches and
+adding costs little merging. No parents are kept: the levels are, and a
+shortest trace is walked back through them.
+
+Predicates are asked once per view, and step predicates once per move of a
+view. That decides a property which looks at the view alone; that it does is
+spot-checked on a second state of each view, and by tests against the plain
+search.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchproof.spec.checker import Report, safety_verdict
+from batchproof.spec.counterexample import Step, Trace
+from batchproof.spec.machine import Ending, ModelError, PropertyError
+from batchproof.spec.packed import Move, PackedModel
+from batchproof.spec.property import Property
+from batchproof.spec.search import DEADLOCK, Limits, Progress, decide
+
+States = NDArray[np.int64]
+"""Packed states; sorted and distinct except where said."""
+
+CHUNK: Final = 1 << 20
+"""Successors are sorted and made distinct whenever so many are at hand; bounds memory."""
+_BITS: Final = 63
+MERGE_RATIO: Final = 4
+"""A visited array is merged with the next as long as it is less than so many times longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What decided a property: a packed state, and the plain step out of it if it was a step."""
+
+    level: int
+    packed: int
+    step: tuple[Any, Any] | None = None
+
+
+class FastSearch:
+    """One breadth-first search over a packed model. Make it, `run` it once, read it."""
+
+    def __init__(
+        self,
+        model: PackedModel,
+        properties: Sequence[Property] = (),
+        *,
+        limits: Limits | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = model
+        self.levels: list[States] = []
+        """The states of each depth."""
+        self.states = 0
+        """How many distinct states were found."""
+        self.transitions = 0
+        self.found: dict[str, Evidence] = {}
+        self.stopped: str | None = None
+        if model.rest_bits >= _BITS:
+            raise _too_wide(model)
+        self._properties = tuple(properties)
+        self._limits = limits or Limits()
+        self._progress = progress
+        self._clock = clock
+        self._visited: list[States] = []
+        self._moves: dict[int, tuple[Move, ...]] = {}
+        self._asked: set[tuple[int, int]] = set()
+        """The (view, move) pairs whose step predicates were decided."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every reachable state was expanded."""
+        return self.stopped is None
+
+    @property
+    def depth(self) -> int:
+        """The depth of the deepest state found, in events."""
+        return max(len(self.levels) - 1, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states that are kept: levels, and visited arrays where they are copies."""
+        kept = {id(array): array.nbytes for array in (*self.levels, *self._visited)}
+        return sum(kept.values())
+
+    def run(self) -> "FastSearch":
+        """Search until all is covered, a limit is reached, or Ctrl-C; return self.
+
+        Raises:
+            ModelError: the moves of a view lead outside 63 bits.
+            PropertyError: a predicate raised, or looks at more than the view.
+        """
+        self._start = self._clock()
+        frontier = np.unique(np.array(self.model.initial(), dtype=np.int64))
+        try:
+            while len(frontier) and self.stopped is None:
+                self.levels.append(frontier)
+                self.states += len(frontier)
+                self._remember(frontier)
+                self._decide_states(frontier)
+                frontier = self._unvisited(self._next(frontier))
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        return self
+
+    def trace_of(self, name: str) -> Trace | None:
+        """Return a shortest run to where a property was first decided, in plain states.
+
+        None if it was not: never broken or, a witness, never seen.
+        """
+        evidence = self.found.get(name)
+        if evidence is None:
+            return None
+        path = [evidence.packed]
+        for level in reversed(self.levels[: evidence.level]):
+            path.append(self._predecessor(level, path[-1]))
+        states = [self.model.unpack(packed) for packed in reversed(path)]
+        steps = [Step(None, states[0])]
+        for before, after in pairwise(states):
+            steps.append(Step(self._events(before, after)[0], after))
+        if evidence.step is not None:
+            steps.append(Step(*evidence.step))
+        return Trace(tuple(steps))
+
+    def _next(self, frontier: States) -> States:
+        """Return the distinct successors of a level."""
+        done: list[States] = []
+        pending: list[States] = []
+        size = 0
+        has_successor = np.zeros(len(frontier), dtype=np.bool_)
+        for first, last, view in self._runs(frontier):
+            if size >= CHUNK or not first:
+                done.append(_distinct(pending))
+                pending, size = [], 0
+                self.stopped = self._over_limit(len(frontier) - first)
+                if self.stopped is not None:
+                    return done[0][:0]
+            run = frontier[first:last]
+            for number, move in enumerate(self._moves[view]):
+                sources, after = self._apply(move, run)
+                if sources is None:
+                    has_successor[first:last] = True
+                else:
+                    has_successor[first:last] |= sources
+                if len(after):
+                    if (view, number) not in self._asked:
+                        self._asked.add((view, number))
+                        self._decide_step(run if sources is None else run[sources], after)
+                    pending.append(after)
+                    size += len(after)
+                    self.transitions += len(after)
+        self._note_deadlock(frontier[~has_successor])
+        return _distinct([*done, *pending])
+
+    def _runs(self, states: States) -> Iterator[tuple[int, int, int]]:
+        """Yield the runs of equal view as (first, past the last, view)."""
+        views = states >> self.model.rest_bits
+        firsts = [0, *(np.flatnonzero(views[1:] != views[:-1]) + 1).tolist(), len(states)]
+        for first, last in pairwise(firsts):
+            view = int(views[first])
+            if view not in self._moves:
+                self._moves[view] = tuple(self.model.moves(view))
+                if any(move.base >> _BITS for move in self._moves[view]):
+                    raise _too_wide(self.model)
+            yield first, last, view
+
+    def _apply(self, move: Move, run: States) -> tuple[NDArray[np.bool_] | None, States]:
+        """Return where in a run the move is possible (None: everywhere), and what it leads to."""
+        all_rest = (1 << self.model.rest_bits) - 1
+        rest = run & all_rest
+        sources = None
+        if move.guard is not None:
+            sources = (rest >> move.guard.shift) & move.guard.mask == move.guard.value
+            rest = rest[sources]
+        after = np.full(len(rest), move.base, dtype=np.int64)
+        for field in move.fields:
+            value = (rest >> field.shift) & field.mask if field.mask != all_rest else rest
+            if field.table is not None:
+                after += np.array(field.table, dtype=np.int64)[value]
+            else:
+                after += value << field.to if field.to else value
+        return sources, after
+
+    def _remember(self, level: States) -> None:
+        self._visited.append(level)
+        while len(self._visited) > 1 and len(self._visited[-2]) < MERGE_RATIO * len(
+            self._visited[-1]
+        ):
+            merged = np.concatenate((self._visited.pop(), self._visited.pop()))
+            merged.sort(kind="stable")
+            self._visited.append(merged)
+
+    def _unvisited(self, states: States) -> States:
+        for visited in self._visited:
+            at = np.searchsorted(visited, states)
+            at[at == len(visited)] = 0
+            states = states[visited[at] != states]
+        return states
+
+    def _predecessor(self, level: States, packed: int) -> int:
+        """Return the first state of a level that leads to `packed`."""
+        for first, last, view in self._runs(level):
+            for move in self._moves[view]:
+                sources, after = self._apply(move, level[first:last])
+                hits = np.flatnonzero(after == packed)
+                if len(hits):
+                    run = level[first:last] if sources is None else level[first:last][sources]
+                    return int(run[hits[0]])
+        raise ModelError(f"model {self.model.plain.name!r}: packed state {packed} comes from none")
+
+    def _decide_states(self, level: States) -> None:
+        for first, last, view in self._runs(level):
+            if (view, -1) in self._asked:
+                continue
+            self._asked.add((view, -1))
+            packed, other = int(level[first]), int(level[last - 1])
+            state, spot = self.model.unpack(packed), self.model.unpack(other)
+            for prop in self._properties:
+                if prop.kind != "invariant":
+                    continue
+                holds = decide(prop, prop.predicate, state)
+                if decide(prop, prop.predicate, spot) != holds:
+                    raise _not_of_the_view(prop)
+                if not holds and prop.name not in self.found:
+                    self.found[prop.name] = Evidence(len(self.levels) - 1, packed)
+
+    def _decide_step(self, before: States, after: States) -> None:
+        """Decide the step predicates of one move on its first step, spot-checked on its last."""
+        first = self._plain_steps(int(before[0]), int(after[0]))
+        last = self._plain_steps(int(before[-1]), int(after[-1]))
+        for prop in self._properties:
+            if prop.kind not in ("step", "witness"):
+                continue
+            wanted = prop.kind == "witness"
+            hits = [s for s in first if decide(prop, prop.predicate, *s) == wanted]
+            if bool(hits) != any(decide(prop, prop.predicate, *s) == wanted for s in last):
+                raise _not_of_the_view(prop)
+            if hits and prop.name not in self.found:
+                evidence = Evidence(len(self.levels) - 1, int(before[0]), hits[0][1:])
+                self.found[prop.name] = evidence
+
+    def _plain_steps(self, before: int, after: int) -> list[tuple[Any, Any, Any]]:
+        source, target = self.model.unpack(before), self.model.unpack(after)
+        return [(source, event, target) for event in self._events(source, target)]
+
+    def _events(self, before: Any, after: Any) -> list[Any]:
+        events = [e for e, state in self.model.plain.successors(before) if state == after]
+        if not events:
+            raise ModelError(
+                f"model {self.model.plain.name!r}: the packed step {before!r} -> {after!r} "
+                "is none of the plain model"
+            )
+        return events
+
+    def _note_deadlock(self, ends: States) -> None:
+        plain = self.model.plain
+        for packed in ends.tolist():
+            if not isinstance(plain, Ending) or not plain.may_end(self.model.unpack(packed)):
+                self.found.setdefault(DEADLOCK.name, Evidence(len(self.levels) - 1, packed))
+                return
+
+    def _over_limit(self, waiting: int) -> str | None:
+        seconds = self._clock() - self._start
+        if self._progress is not None:
+            self._progress(Progress(self.states, self.transitions, waiting, self.depth, seconds))
+        return self._limits.reached(self.states, seconds)
+
+
+def check_packed(
+    model: PackedModel,
+    properties: Sequence[Property] = (),
+    *,
+    limits: Limits | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Decide invariants, step properties and witnesses, and that the model never gets stuck.
+
+    Raises:
+        ValueError: a liveness property is among them; that needs the plain search's graph.
+        ModelError, PropertyError: as `FastSearch.run`.
+    """
+    if any(prop.kind == "liveness" for prop in properties):
+        raise ValueError("the fast search keeps no graph, so it cannot decide liveness")
+    start = time.perf_counter()
+    search = FastSearch(model, properties, limits=limits, progress=progress).run()
+    seconds = time.perf_counter() - start
+    return Report(
+        model=model.plain.name,
+        states=search.states,
+        transitions=search.transitions,
+        depth=search.depth,
+        seconds=seconds,
+        stopped=search.stopped,
+        verdicts=tuple(safety_verdict(search, prop, seconds) for prop in (DEADLOCK, *properties)),
+    )
+
+
+def _distinct(parts: Sequence[States]) -> States:
+    """Return the distinct states of some arrays, sorted."""
+    if not parts:
+        return np.empty(0, dtype=np.int64)
+    states = np.concatenate(parts)
+    states.sort()
+    keep = np.empty(len(states), dtype=np.bool_)
+    keep[:1] = True
+    np.not_equal(states[1:], states[:-1], out=keep[1:])
+    return states[keep]
+
+
+def _not_of_the_view(prop: Property) -> PropertyError:
+    return PropertyError(
+        f"property {prop.name!r} looks at more than the packed model's view: "
+        "check it with the plain search"
+    )
+
+
+def _too_wide(model: PackedModel) -> ModelError:
+    return ModelError(
+        f"model {model.plain.name!r}: its packed states need more than {_BITS} bits at this "
+        "bound; check it with the plain search"
+    )
