@@ -15,23 +15,28 @@ class Batch(list[Sequence]):
     by `abandon`.
     """
 
-    __slots__ = ("admitted", "chunks_from", "evicted", "grown", "preempted", "scheduled_at")
+    __slots__ = (
+        "admitted",
+        "chunks_from",
+        "evicted",
+        "grown",
+        "preempted",
+        "scheduled_at",
+        "tokens",
+    )
 
     def __init__(self, sequences: SequenceOf[Sequence], scheduled_at: float) -> None:
         super().__init__(sequences)
         self.scheduled_at = scheduled_at
         self.chunks_from = len(sequences)
         """Index of the first chunk."""
+        self.tokens = len(sequences)
+        """Tokens that the batch feeds."""
         self.preempted: SequenceOf[Sequence] = ()
         self.evicted: list[list[int]] = []
         """The blocks that each of `preempted` held."""
         self.grown: SequenceOf[Sequence] = ()
         self.admitted: SequenceOf[Sequence] = ()
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the batch feeds."""
-        return self.chunks_from + sum(seq.scheduled for seq in self[self.chunks_from :])
 
 
 def checked_tokens(batch: Batch, tokens: SequenceOf[int]) -> list[int]:

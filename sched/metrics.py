@@ -4,6 +4,7 @@ Everything here is bounded by constants and by the number of live requests, so
 that a scheduler may run for months.
 """
 
+from array import array
 from math import nan
 from typing import Any
 
@@ -15,7 +16,7 @@ SKETCH_RELATIVE_ERROR = 0.01
 """The most by which a sketched quantile may be off, relative to its value."""
 USERS_MAX = 1_024
 """Users told apart; beyond it, those without live requests are added up as `OTHERS`."""
-USER_SAMPLES_MAX = 1_000
+USER_SAMPLES_MAX = 2_048
 """As EXACT_SAMPLES_MAX, for the figures of one user."""
 OTHERS = "(others)"
 
@@ -23,11 +24,12 @@ OTHERS = "(others)"
 class Quantiles:
     """A weighted distribution: exact while short, then DDSketch (Masson et al., VLDB 2019)."""
 
-    __slots__ = ("_exact_max", "_samples", "_sketch", "count", "max", "total")
+    __slots__ = ("_exact_max", "_sketch", "_values", "_weights", "count", "max", "total")
 
     def __init__(self, exact_max: int = EXACT_SAMPLES_MAX) -> None:
         self._exact_max = exact_max
-        self._samples: list[tuple[float, int]] = []
+        self._values = array("d")
+        self._weights = array("q")
         self._sketch: Any = None
         self.count = 0
         self.total = 0.0
@@ -39,8 +41,9 @@ class Quantiles:
         self.total += value * weight
         if not value <= self.max:
             self.max = value
-        self._samples.append((value, weight))
-        if len(self._samples) > self._exact_max:
+        self._values.append(value)
+        self._weights.append(weight)
+        if len(self._values) > self._exact_max:
             self._flush()
 
     def _flush(self) -> None:
@@ -49,9 +52,9 @@ class Quantiles:
             from ddsketch import LogCollapsingLowestDenseDDSketch
 
             self._sketch = LogCollapsingLowestDenseDDSketch(SKETCH_RELATIVE_ERROR)
-        for value, weight in self._samples:
+        for value, weight in zip(self._values, self._weights, strict=True):
             self._sketch.add(value, weight)
-        self._samples.clear()
+        del self._values[:], self._weights[:]
 
     def quantile(self, q: float) -> float:
         """Return the smallest value with a fraction `q` of the weight at or below it; or NaN."""
@@ -60,7 +63,7 @@ class Quantiles:
             return float(self._sketch.get_quantile_value(q))
         need = q * self.count
         seen = 0
-        for value, weight in sorted(self._samples):
+        for value, weight in sorted(zip(self._values, self._weights, strict=True)):
             seen += weight
             if seen >= need:
                 return value
@@ -86,8 +89,9 @@ class Quantiles:
         self.total += other.total
         if not other.max <= self.max:
             self.max = other.max
-        self._samples += other._samples
-        if len(self._samples) > self._exact_max:
+        self._values += other._values
+        self._weights += other._weights
+        if len(self._values) > self._exact_max:
             self._flush()
 
 

@@ -1,6 +1,6 @@
 """What a policy is shown, and whether what it answers obeys the rules."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import Admission, Limits
@@ -69,6 +69,12 @@ class SchedulerView:
         return self.limits.blocks_at_admission(prompt, most - candidate.remaining, most)
 
 
+class _BrokenRuleError(Exception):
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(detail)
+        self.rule = rule
+
+
 def check_plan(policy: str, plan: Plan, view: SchedulerView) -> Sequence[Candidate]:
     """Return the decodes of the plan that must grow; raise `PolicyError` if it breaks a rule.
 
@@ -76,110 +82,84 @@ def check_plan(policy: str, plan: Plan, view: SchedulerView) -> Sequence[Candida
     `view.decoding` is not looked through again.
     """
     try:
-        return _PlanCheck(policy, plan, view).run()
+        grown = _check_decodes(plan, view)
+        if plan.preempt:
+            _check_preemptions(plan, view)
+        if plan.admit:
+            _check_admissions(plan, view)
+        if plan.prefill:
+            _check_chunks(plan, view)
+        _check_totals(plan, view, len(grown))
+    except _BrokenRuleError as broken:
+        raise PolicyError(policy, broken.rule, str(broken)) from None
     except (TypeError, AttributeError, ValueError) as error:
         raise PolicyError(policy, "the Policy protocol", f"not a Plan ({error})") from error
+    return grown
 
 
-class _PlanCheck:
-    def __init__(self, policy: str, plan: Plan, view: SchedulerView) -> None:
-        self.policy = policy
-        self.plan = plan
-        self.view = view
+def _check_decodes(plan: Plan, view: SchedulerView) -> Sequence[Candidate]:
+    if plan.decode is view.decoding:
+        return view.growing
+    chosen = _distinct(plan.decode, "decodes")
+    for candidate in chosen.difference(view.decoding):
+        raise _BrokenRuleError("rule 1", f"{candidate!r} is not decoding")
+    return [candidate for candidate in view.growing if candidate in chosen]
 
-    def run(self) -> Sequence[Candidate]:
-        growing = self._check_decodes()
-        if self.plan.preempt:
-            self._check_preemptions()
-        if self.plan.admit:
-            self._check_admissions()
-        self._check_chunks()
-        self._check_totals(growing)
-        return growing
 
-    def _refuse_unless(self, legal: bool, rule: str, detail: str) -> None:
-        if not legal:
-            raise PolicyError(self.policy, rule, detail)
+def _check_preemptions(plan: Plan, view: SchedulerView) -> None:
+    chosen = _distinct(plan.preempt, "preempts")
+    for candidate in chosen.difference(view.decoding, view.prefilling):
+        raise _BrokenRuleError("rule 1", f"{candidate!r} holds no blocks to give up")
+    for candidate in chosen.intersection(plan.decode, (c for c, _ in plan.prefill)):
+        raise _BrokenRuleError("rule 1", f"{candidate!r} is preempted and scheduled at once")
 
-    def _check_decodes(self) -> Sequence[Candidate]:
-        decode, view = self.plan.decode, self.view
-        if decode is view.decoding:
-            return view.growing
-        chosen = self._distinct(decode, "decodes")
-        known = set(view.decoding)
-        for candidate in decode:
-            self._refuse_unless(candidate in known, "rule 1", f"{candidate!r} is not decoding")
-        return [candidate for candidate in view.growing if candidate in chosen]
 
-    def _check_preemptions(self) -> None:
-        plan, view = self.plan, self.view
-        lost = self._distinct(plan.preempt, "preempts")
-        residents = {*view.decoding, *view.prefilling}
-        for candidate in plan.preempt:
-            self._refuse_unless(candidate in residents, "rule 1", f"{candidate!r} holds no blocks")
-        used = {*plan.decode, *plan.admit, *(candidate for candidate, _ in plan.prefill)}
-        for candidate in plan.preempt:
-            self._refuse_unless(
-                candidate not in used, "rule 1", f"{candidate!r} is preempted and scheduled"
-            )
-        assert len(lost) == len(plan.preempt)
-
-    def _check_admissions(self) -> None:
-        plan, view = self.plan, self.view
-        self._distinct(plan.admit, "admits")
-        oldest = (
-            {user: iter(line) for user, line in view.waiting_by_user.items()}
-            if (len(view.waiting_by_user) <= len(plan.admit))
-            else {}
+def _check_admissions(plan: Plan, view: SchedulerView) -> None:
+    lines: dict[str, Iterator[Candidate]] = {}
+    for candidate in plan.admit:
+        user = candidate.user_id
+        line = lines.setdefault(user, iter(view.waiting_by_user.get(user, ())))
+        in_order = next(line, None) is candidate and not any(
+            other.user_id == user and other.number < candidate.number for other in plan.preempt
         )
-        for candidate in plan.admit:
-            user = candidate.user_id
-            line = oldest.get(user)
-            if line is None:
-                line = oldest[user] = iter(view.waiting_by_user.get(user, ()))
-            self._refuse_unless(
-                next(line, None) is candidate,
-                "rule 5",
-                f"{candidate!r} is not the oldest waiting request of user {user!r}",
+        if not in_order:
+            raise _BrokenRuleError(
+                "rule 5", f"{candidate!r} is not the oldest waiting request of user {user!r}"
             )
 
-    def _check_chunks(self) -> None:
-        plan, view = self.plan, self.view
-        if not plan.prefill:
-            return
-        self._distinct([candidate for candidate, _ in plan.prefill], "prefills")
-        legal = {*view.prefilling, *plan.admit}
-        for candidate, tokens in plan.prefill:
-            self._refuse_unless(candidate in legal, "rule 1", f"{candidate!r} is not prefilling")
-            most = min(view.limits.chunk_size, candidate.prefill_left)
-            self._refuse_unless(
-                type(tokens) is int and 1 <= tokens <= most,
-                "rule 6",
-                f"a chunk of {tokens!r} tokens of {candidate!r}, where 1 to {most} are allowed",
+
+def _check_chunks(plan: Plan, view: SchedulerView) -> None:
+    chosen = _distinct([candidate for candidate, _ in plan.prefill], "prefills")
+    for candidate in chosen.difference(view.prefilling, plan.admit):
+        raise _BrokenRuleError("rule 1", f"{candidate!r} is not prefilling")
+    for candidate, tokens in plan.prefill:
+        most = min(view.limits.chunk_size, candidate.prefill_left)
+        if type(tokens) is not int or not 1 <= tokens <= most:
+            raise _BrokenRuleError(
+                "rule 6", f"a chunk of {tokens!r} tokens of {candidate!r}; 1 to {most} are allowed"
             )
 
-    def _check_totals(self, growing: Sequence[Candidate]) -> None:
-        plan, view, limits = self.plan, self.view, self.view.limits
-        tokens = len(plan.decode) + sum(tokens for _, tokens in plan.prefill)
-        self._refuse_unless(tokens > 0, "rule 7", "an empty batch, though requests are live")
-        self._refuse_unless(
-            tokens <= limits.token_budget,
-            "rule 6",
-            f"{tokens} tokens, token_budget is {limits.token_budget}",
-        )
-        sequences = len(plan.decode) + len(plan.prefill)
-        self._refuse_unless(
-            sequences <= limits.max_batch_size,
-            "rule 6",
-            f"{sequences} sequences, max_batch_size is {limits.max_batch_size}",
-        )
-        free = view.free_blocks + sum(candidate.block_count for candidate in plan.preempt)
-        taken = len(growing) + sum(map(view.blocks_to_admit, plan.admit))
-        self._refuse_unless(taken <= free, "rule 3", f"{taken} blocks to take, {free} free")
 
-    def _distinct(self, candidates: Sequence[Candidate], verb: str) -> set[Candidate]:
-        distinct = set(candidates)
-        self._refuse_unless(
-            len(distinct) == len(candidates), "rule 6", f"{verb} the same request twice"
+def _check_totals(plan: Plan, view: SchedulerView, grown: int) -> None:
+    limits = view.limits
+    sequences = len(plan.decode) + len(plan.prefill)
+    tokens = len(plan.decode) + sum([tokens for _, tokens in plan.prefill])
+    if not tokens:
+        raise _BrokenRuleError("rule 7", "an empty batch, though requests are live")
+    if tokens > limits.token_budget:
+        raise _BrokenRuleError("rule 6", f"{tokens} tokens, token_budget is {limits.token_budget}")
+    if sequences > limits.max_batch_size:
+        raise _BrokenRuleError(
+            "rule 6", f"{sequences} sequences, max_batch_size is {limits.max_batch_size}"
         )
-        return distinct
+    taken = grown + sum(map(view.blocks_to_admit, plan.admit))
+    free = view.free_blocks + sum([candidate.block_count for candidate in plan.preempt])
+    if taken > free:
+        raise _BrokenRuleError("rule 3", f"{taken} blocks to take, {free} free")
+
+
+def _distinct(candidates: Sequence[Candidate], verb: str) -> set[Candidate]:
+    distinct = set(candidates)
+    if len(distinct) != len(candidates):
+        raise _BrokenRuleError("rule 6", f"{verb} the same request twice")
+    return distinct

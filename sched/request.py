@@ -56,7 +56,6 @@ class Sequence:
     """
 
     __slots__ = (
-        "append",
         "blocks",
         "computed_max",
         "context_len",
@@ -91,7 +90,6 @@ class Sequence:
         self.prompt_len = len(prompt)
         self.max_tokens = request.max_tokens
         self.generated = request.generated
-        self.append = self.generated.append
         self.blocks: list[int] = []
         self.context_len = self.prompt_len
         """Tokens to prefill in this residency: the prompt and what was generated before it."""

@@ -10,6 +10,7 @@ from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import (
     DuplicateRequestError,
+    InvalidRequestError,
     LimitsError,
     MisuseError,
     RequestError,
@@ -198,6 +199,8 @@ class Scheduler:
         return {**self._metrics.summary(), "live": live}
 
     def _checked(self, request: Request) -> tuple[int, ...]:
+        if not isinstance(request, Request):
+            raise InvalidRequestError(f"submit: {request!r:.100} is not a batchproof.Request")
         prompt = checked_prompt(request, self.limits)
         if request.request_id in self._live:
             raise DuplicateRequestError(
@@ -229,6 +232,7 @@ class Scheduler:
         for sequence, tokens in plan.prefill:
             sequence.scheduled = tokens
             batch.append(sequence)
+            batch.tokens += tokens
         batch.preempted, batch.admitted, batch.grown = plan.preempt, plan.admit, grown
         for sequence in plan.preempt:
             batch.evicted.append(sequence.blocks)
@@ -281,7 +285,7 @@ class Scheduler:
         decodes = batch if count == len(batch) else batch[:count]
         turned: list[Sequence] = []
         for sequence, token in zip(decodes, tokens, strict=False):
-            sequence.append(token)
+            sequence.generated.append(token)
             if sequence.last_token_at != before:
                 self._metrics.tbt.add(now - sequence.last_token_at)
                 steady -= 1
@@ -320,7 +324,7 @@ class Scheduler:
             if sequence.prefill_left:
                 continue
             yielded += 1
-            sequence.append(tokens[index])
+            sequence.generated.append(tokens[index])
             if sequence.first_token_at is None:
                 sequence.first_token_at = now
             else:

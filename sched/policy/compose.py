@@ -1,9 +1,10 @@
 """The steps that policies are composed of, each a pure function of the view."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from batchproof.sched.policy.protocol import Candidate, View
+from batchproof.spec.lifecycle import DECODING
 
 
 class Decodes(NamedTuple):
@@ -18,46 +19,57 @@ class Decodes(NamedTuple):
 def decodes_first(view: View) -> Decodes:
     """Plan as many decodes as budget and seats allow, least recently scheduled first (rule 6).
 
-    Those at a block boundary take a block, oldest first. Where none is free, the
-    youngest resident is preempted, which may be the claimant itself (rule 3):
-    the oldest always goes on, so somebody ends.
+    Those at a block boundary each take a block. While there are too few, the
+    youngest resident is preempted, which may be one of them (rule 3): the oldest
+    always goes on, so somebody ends.
     """
-    limits = view.limits
-    seats = min(limits.max_batch_size, limits.token_budget)
-    decode = view.decoding
-    claimants = view.growing
-    if len(decode) > seats:
-        decode = decode[:seats]
-        chosen = {candidate.number for candidate in decode}
-        claimants = [candidate for candidate in claimants if candidate.number in chosen]
+    seats = min(view.limits.max_batch_size, view.limits.token_budget)
+    decode = view.decoding if len(view.decoding) <= seats else view.decoding[:seats]
     free = view.free_blocks
-    if len(claimants) <= free:
-        return Decodes(decode, (), free - len(claimants))
+    needed = _blocks_to_grow(view, decode)
+    if needed <= free:
+        return Decodes(decode, (), free - needed)
 
     residents = sorted((*view.decoding, *view.prefilling), key=_number)
-    preempt: list[Candidate] = []
-    for claimant in claimants:
-        while not free and residents[-1].number >= claimant.number:
-            preempt.append(residents.pop())
-            free += preempt[-1].block_count
-        if residents[-1:] and residents[-1].number >= claimant.number:
-            free -= 1
-    lost = {candidate.number for candidate in preempt}
-    return Decodes([c for c in decode if c.number not in lost], preempt, free)
+    lost: dict[int, Candidate] = {}
+    while needed > free:
+        loser = residents.pop()
+        lost[loser.number] = loser
+        free += loser.block_count
+        if loser.phase == DECODING:
+            decode = [c for c in view.decoding if c.number not in lost][:seats]
+            needed = _blocks_to_grow(view, decode)
+    return Decodes(decode, list(lost.values()), free - needed)
+
+
+def _blocks_to_grow(view: View, decode: Sequence[Candidate]) -> int:
+    if decode is view.decoding or not view.growing:
+        return len(view.growing)
+    return len({c.number for c in view.growing}.intersection(c.number for c in decode))
 
 
 def chunks(
-    view: View, candidates: Sequence[Candidate], budget: int, seats: int
+    view: View, candidates: Iterable[Candidate], budget: int, seats: int
 ) -> list[tuple[Candidate, int]]:
     """Give each candidate, in order, a chunk of its prefill while budget and seats last."""
     prefill: list[tuple[Candidate, int]] = []
+    chunk_size = view.limits.chunk_size
     for candidate in candidates:
-        tokens = min(view.limits.chunk_size, candidate.prefill_left, budget)
-        if not tokens or len(prefill) >= seats:
+        tokens = min(chunk_size, candidate.prefill_left, budget)
+        if not tokens or not seats:
             break
         prefill.append((candidate, tokens))
         budget -= tokens
+        seats -= 1
     return prefill
+
+
+def without(candidates: Sequence[Candidate], lost: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the candidates that are not among the lost."""
+    if not lost:
+        return candidates
+    numbers = {candidate.number for candidate in lost}
+    return [candidate for candidate in candidates if candidate.number not in numbers]
 
 
 def _number(candidate: Candidate) -> int:

@@ -5,7 +5,7 @@ way; then admissions, first come first served, each with its first chunk.
 """
 
 from batchproof.sched.config import Admission
-from batchproof.sched.policy.compose import chunks, decodes_first
+from batchproof.sched.policy.compose import chunks, decodes_first, without
 from batchproof.sched.policy.protocol import Candidate, Plan, View
 
 
@@ -23,9 +23,7 @@ class StallFree:
         decode, preempt, free = decodes_first(view)
         budget = limits.token_budget - len(decode)
         seats = limits.max_batch_size - len(decode)
-        lost = {candidate.number for candidate in preempt}
-        under_way = [candidate for candidate in view.prefilling if candidate.number not in lost]
-        prefill = chunks(view, under_way, budget, seats)
+        prefill = chunks(view, without(view.prefilling, preempt), budget, seats)
         if preempt:
             # Those just preempted are next in order, and no longer fit: nobody may pass them.
             return Plan(preempt=preempt, decode=decode, prefill=prefill)

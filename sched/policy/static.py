@@ -5,7 +5,7 @@ against: a slot that a short request leaves stays empty until the longest ends.
 """
 
 from batchproof.sched.config import Admission
-from batchproof.sched.policy.compose import chunks, decodes_first
+from batchproof.sched.policy.compose import chunks, decodes_first, without
 from batchproof.sched.policy.protocol import Candidate, Plan, View
 
 
@@ -24,11 +24,11 @@ class Static:
             admit = self._next_batch(view)
             return Plan(admit=admit, prefill=chunks(view, admit, limits.token_budget, len(admit)))
         decode, preempt, _ = decodes_first(view)
-        lost = {candidate.number for candidate in preempt}
-        under_way = [candidate for candidate in view.prefilling if candidate.number not in lost]
         budget = limits.token_budget - len(decode)
         seats = limits.max_batch_size - len(decode)
-        return Plan(preempt, decode, prefill=chunks(view, under_way, budget, seats))
+        return Plan(
+            preempt, decode, prefill=chunks(view, without(view.prefilling, preempt), budget, seats)
+        )
 
     def _next_batch(self, view: View) -> list[Candidate]:
         admit: list[Candidate] = []

@@ -1,0 +1,1 @@
+"""What `batchproof bench` measures, one file per subject."""

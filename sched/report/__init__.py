@@ -1,0 +1,1 @@
+"""Graphs and tables: functions that return strings; only commands write files."""
