@@ -1,0 +1,55 @@
+# Everything runs in one virtual environment, made on first use.
+# VENV=... puts it elsewhere; PYTHON=... makes it from another interpreter.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test deep lint format types imports package coverage clean
+
+help:  ## List what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.ready  ## Schedule a generated stream of several users to its end
+	@$(BIN)/batchproof run
+
+test: $(VENV)/.ready  ## Run the test suite
+	$(BIN)/python -m pytest -n auto
+
+deep: $(VENV)/.ready  ## Run the tests that take minutes
+	$(BIN)/python -m pytest -m deep
+
+lint: $(VENV)/.ready  ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.ready  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.ready  ## Check types with mypy and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(VENV)/.ready  ## Check that imports go one way
+	$(BIN)/lint-imports
+
+package: $(VENV)/.ready  ## Build wheel and sdist, and test the installed wheel
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m pytest -m packaging
+
+coverage: $(VENV)/.ready  ## Show the branch coverage of the suite
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -p no:xdist
+	$(BIN)/coverage report
+
+clean:  ## Remove what was built
+	rm -rf $(VENV) dist htmlcov .coverage
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "batchproof needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,122 @@
+"""Every block of Python and every command in README and docs is run."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+PROVEN_ELSEWHERE = {
+    "make run": ".ci/run",
+    "make test": ".ci/run",
+    "make lint": ".ci/run",
+    "make types": ".ci/run",
+    "make imports": ".ci/run",
+    "make package": ".ci/run",
+}
+"""Commands that would run this suite within itself -> the file that runs them."""
+
+NEEDS_A_CLONE = ("make ", "git ", "pip install", "uv ", "python -m venv", "source ", "cd ", ".ci/")
+"""Commands that set up a checkout: `test_setting_up_*` runs what they say."""
+
+SLOW = ("batchproof bench", "batchproof compare", "batchproof soak")
+"""Commands that take minutes: run by `make deep`. A bare `batchproof check` too."""
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:15:{second:02d}.{second * 7 % 10}000000,{100 + second * 13},{5 + second % 9}\n"
+    for second in range(50)
+)
+"""What a document calls TRACE.csv: a few rows in the format of the Azure trace."""
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for document in DOCUMENTS:
+        for block in blocks(document, "console"):
+            for line in block.splitlines():
+                if line.startswith("$ "):
+                    yield name_of(document), line.removeprefix("$ ")
+
+
+def is_slow(command: str) -> bool:
+    return command.startswith(SLOW) or command.split("#")[0].strip() == "batchproof check"
+
+
+def cases(*, slow: bool) -> list[object]:
+    return [
+        pytest.param(command, id=f"{document}: {command}")
+        for document, command in commands()
+        if command not in PROVEN_ELSEWHERE
+        and not command.startswith(NEEDS_A_CLONE)
+        and is_slow(command) == slow
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A reader's folder, shared by the commands of all documents, in their order."""
+    where = tmp_path_factory.mktemp("reader")
+    (where / "TRACE.csv").write_text(TRACE)
+    return where
+
+
+def run(command: str, folder: Path) -> None:
+    line, _, remark = command.partition("  # exits ")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    out = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+    )
+    assert out.returncode == int(remark or 0), f"{shlex.quote(line)}: {out.stdout}{out.stderr}"
+    assert "Traceback" not in out.stderr
+
+
+@pytest.mark.parametrize("command", cases(slow=False))
+def test_every_command_runs(command: str, folder: Path) -> None:
+    run(command, folder)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("command", cases(slow=True))
+def test_every_slow_command_runs(command: str, folder: Path) -> None:
+    run(command, folder)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_python_block_runs_from_top_to_bottom(
+    document: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": document.stem.replace("-", "_")}
+    for block in blocks(document, "python"):
+        exec(compile(block, name_of(document), "exec"), namespace)
+
+
+def test_commands_proven_elsewhere_are_run_there() -> None:
+    named = [command for _, command in commands() if command in PROVEN_ELSEWHERE]
+    assert named
+    for command in named:
+        assert command in (ROOT / PROVEN_ELSEWHERE[command]).read_text()
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{name_of(document)} links to {target}"
