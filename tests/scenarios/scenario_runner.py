@@ -1,5 +1,6 @@
 """Runs a scenario on the shipped scheduler, and gives its outcome the words of the checks."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -197,7 +198,7 @@ class Outcome:
     def gap(self, request_id: str) -> int:
         """Return the most ticks between two of its tokens."""
         ticks = self.token_ticks[request_id]
-        return max(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False))
+        return max(later - earlier for earlier, later in itertools.pairwise(ticks))
 
     def served(self, user: str) -> int:
         """Return the tokens fed of all requests of a user."""
@@ -211,7 +212,7 @@ class Outcome:
     def alternates(self) -> bool:
         """Tell whether A# and B# are served in turn, as long as both wait."""
         order = [i[0] for i in sorted(self.done_at, key=self.done_at.__getitem__) if i[0] in "AB"]
-        return all(one != other for one, other in zip(order, order[1:], strict=False))
+        return all(one != other for one, other in itertools.pairwise(order))
 
     def abs_dev(self, most: int) -> bool:
         """Tell whether B# and E# are at no time more than `most` requests apart."""

@@ -43,5 +43,5 @@ def test_a_feature_that_we_lack_is_named() -> None:
 
 
 def test_a_check_that_is_false_fails_and_shows_what_happened() -> None:
-    with pytest.raises(AssertionError, match="first = {'A': 1}"):
+    with pytest.raises(AssertionError, match=r"first = \{'A': 1\}"):
         check("cfg blocks=9 bs=8 chunk=8 budget=9 batch=3 | submit A p=3 m=2; run", "first['A']==2")

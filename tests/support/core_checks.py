@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from batchproof import Request, Scheduler
-from batchproof.sched.errors import RequestError
 from batchproof.sched.batch import Batch
+from batchproof.sched.errors import RequestError
 from batchproof.spec.lifecycle import DECODING, PREFILLING, RESIDENT, WAITING
 
 
