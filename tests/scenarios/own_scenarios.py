@@ -60,8 +60,8 @@ OWN: Final = (
     Own(
         "a cancel takes effect at once, in every phase, and only on that id",
         "cfg blocks=20 bs=8 chunk=8 budget=16 batch=2 | submit D p=3 m=9; tick 1;"
-        " submit P p=40 m=9; submit D1 p=3 m=4; tick 1; cancel P; cancel D; cancel D; cancel nobody; tick 1;"
-        " cancel *; tick 1",
+        " submit P p=40 m=9; submit D1 p=3 m=4; tick 1; cancel P; cancel D; cancel D;"
+        " cancel nobody; tick 1; cancel *; tick 1",
         "set(st.values())=={'cancelled'} and out['D']==2 and start('D1')==3 and log[3]=={}"
         " and free==20",
     ),
