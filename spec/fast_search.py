@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchproof.spec.checker import Report, safety_verdict
 from batchproof.spec.counterexample import Step, Trace
-from batchproof.spec.machine import Ending, ModelError, PropertyError
+from batchproof.spec.machine import Ending, Fair, ModelError, PropertyError
 from batchproof.spec.packed import Move, PackedModel
 from batchproof.spec.property import Property
 from batchproof.spec.search import DEADLOCK, Limits, Progress, decide
@@ -46,6 +45,26 @@ class Evidence:
     level: int
     packed: int
     step: tuple[Any, Any] | None = None
+
+
+class Steps(NamedTuple):
+    """The steps of one move from the states at `first` to `last`, which have one view."""
+
+    first: int
+    last: int
+    view: int
+    number: int
+    """Which of the view's moves it is."""
+    possible: NDArray[np.bool_] | None
+    """From which of the states the move is possible; None if from all."""
+    before: States
+    after: States
+    """Neither sorted nor distinct; `after[i]` comes from `before[i]`."""
+
+    @property
+    def where(self) -> slice:
+        """Where the states are in the array that was given."""
+        return slice(self.first, self.last)
 
 
 class FastSearch:
@@ -78,6 +97,7 @@ class FastSearch:
         self._moves: dict[int, tuple[Move, ...]] = {}
         self._asked: set[tuple[int, int]] = set()
         """The (view, move) pairs whose step predicates were decided."""
+        self._fair: dict[tuple[int, int], bool] = {}
 
     @property
     def complete(self) -> bool:
@@ -140,31 +160,34 @@ class FastSearch:
         pending: list[States] = []
         size = 0
         has_successor = np.zeros(len(frontier), dtype=np.bool_)
-        for first, last, view in self._runs(frontier):
-            if size >= CHUNK or not first:
+        for step in self.steps(frontier):
+            if size >= CHUNK or not step.first:
                 done.append(_distinct(pending))
                 pending, size = [], 0
-                self.stopped = self._over_limit(len(frontier) - first)
+                self.stopped = self._over_limit(len(frontier) - step.first)
                 if self.stopped is not None:
                     return done[0][:0]
-            run = frontier[first:last]
-            for number, move in enumerate(self._moves[view]):
-                sources, after = self._apply(move, run)
-                if sources is None:
-                    has_successor[first:last] = True
-                else:
-                    has_successor[first:last] |= sources
-                if len(after):
-                    if (view, number) not in self._asked:
-                        self._asked.add((view, number))
-                        self._decide_step(run if sources is None else run[sources], after)
-                    pending.append(after)
-                    size += len(after)
-                    self.transitions += len(after)
+            has_successor[step.where] |= True if step.possible is None else step.possible
+            if (step.view, step.number) not in self._asked:
+                self._asked.add((step.view, step.number))
+                self._decide_step(step)
+            pending.append(step.after)
+            size += len(step.after)
+            self.transitions += len(step.after)
         self._note_deadlock(frontier[~has_successor])
         return _distinct([*done, *pending])
 
-    def _runs(self, states: States) -> Iterator[tuple[int, int, int]]:
+    def steps(self, states: States) -> Iterator["Steps"]:
+        """Yield the steps of sorted states: for each run of equal view, those of each move."""
+        for first, last, view in self.runs(states):
+            for number, move in enumerate(self._moves[view]):
+                run = states[first:last]
+                possible, after = self._apply(move, run)
+                if len(after):
+                    before = run if possible is None else run[possible]
+                    yield Steps(first, last, view, number, possible, before, after)
+
+    def runs(self, states: States) -> Iterator[tuple[int, int, int]]:
         """Yield the runs of equal view as (first, past the last, view)."""
         views = states >> self.model.rest_bits
         firsts = [0, *(np.flatnonzero(views[1:] != views[:-1]) + 1).tolist(), len(states)]
@@ -211,17 +234,14 @@ class FastSearch:
 
     def _predecessor(self, level: States, packed: int) -> int:
         """Return the first state of a level that leads to `packed`."""
-        for first, last, view in self._runs(level):
-            for move in self._moves[view]:
-                sources, after = self._apply(move, level[first:last])
-                hits = np.flatnonzero(after == packed)
-                if len(hits):
-                    run = level[first:last] if sources is None else level[first:last][sources]
-                    return int(run[hits[0]])
+        for step in self.steps(level):
+            hits = np.flatnonzero(step.after == packed)
+            if len(hits):
+                return int(step.before[hits[0]])
         raise ModelError(f"model {self.model.plain.name!r}: packed state {packed} comes from none")
 
     def _decide_states(self, level: States) -> None:
-        for first, last, view in self._runs(level):
+        for first, last, view in self.runs(level):
             if (view, -1) in self._asked:
                 continue
             self._asked.add((view, -1))
@@ -232,27 +252,37 @@ class FastSearch:
                     continue
                 holds = decide(prop, prop.predicate, state)
                 if decide(prop, prop.predicate, spot) != holds:
-                    raise _not_of_the_view(prop)
+                    raise not_of_the_view(prop)
                 if not holds and prop.name not in self.found:
                     self.found[prop.name] = Evidence(len(self.levels) - 1, packed)
 
-    def _decide_step(self, before: States, after: States) -> None:
+    def _decide_step(self, step: Steps) -> None:
         """Decide the step predicates of one move on its first step, spot-checked on its last."""
-        first = self._plain_steps(int(before[0]), int(after[0]))
-        last = self._plain_steps(int(before[-1]), int(after[-1]))
+        first = self._plain_steps(step, 0)
+        last = self._plain_steps(step, -1)
+        self._fair[step.view, step.number] = any(self._is_fair(event) for _, event, _ in first)
         for prop in self._properties:
             if prop.kind not in ("step", "witness"):
                 continue
             wanted = prop.kind == "witness"
             hits = [s for s in first if decide(prop, prop.predicate, *s) == wanted]
             if bool(hits) != any(decide(prop, prop.predicate, *s) == wanted for s in last):
-                raise _not_of_the_view(prop)
+                raise not_of_the_view(prop)
             if hits and prop.name not in self.found:
-                evidence = Evidence(len(self.levels) - 1, int(before[0]), hits[0][1:])
+                evidence = Evidence(len(self.levels) - 1, int(step.before[0]), hits[0][1:])
                 self.found[prop.name] = evidence
 
-    def _plain_steps(self, before: int, after: int) -> list[tuple[Any, Any, Any]]:
-        source, target = self.model.unpack(before), self.model.unpack(after)
+    def is_fair(self, step: Steps) -> bool:
+        """Say whether steps, which the search has taken, are of a weakly fair class."""
+        return self._fair[step.view, step.number]
+
+    def _is_fair(self, event: Any) -> bool:
+        plain = self.model.plain
+        return not isinstance(plain, Fair) or plain.fairness(event) is not None
+
+    def _plain_steps(self, step: Steps, at: int) -> list[tuple[Any, Any, Any]]:
+        source = self.model.unpack(int(step.before[at]))
+        target = self.model.unpack(int(step.after[at]))
         return [(source, event, target) for event in self._events(source, target)]
 
     def _events(self, before: Any, after: Any) -> list[Any]:
@@ -278,35 +308,6 @@ class FastSearch:
         return self._limits.reached(self.states, seconds)
 
 
-def check_packed(
-    model: PackedModel,
-    properties: Sequence[Property] = (),
-    *,
-    limits: Limits | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Report:
-    """Decide invariants, step properties and witnesses, and that the model never gets stuck.
-
-    Raises:
-        ValueError: a liveness property is among them; that needs the plain search's graph.
-        ModelError, PropertyError: as `FastSearch.run`.
-    """
-    if any(prop.kind == "liveness" for prop in properties):
-        raise ValueError("the fast search keeps no graph, so it cannot decide liveness")
-    start = time.perf_counter()
-    search = FastSearch(model, properties, limits=limits, progress=progress).run()
-    seconds = time.perf_counter() - start
-    return Report(
-        model=model.plain.name,
-        states=search.states,
-        transitions=search.transitions,
-        depth=search.depth,
-        seconds=seconds,
-        stopped=search.stopped,
-        verdicts=tuple(safety_verdict(search, prop, seconds) for prop in (DEADLOCK, *properties)),
-    )
-
-
 def _distinct(parts: Sequence[States]) -> States:
     """Return the distinct states of some arrays, sorted."""
     if not parts:
@@ -319,7 +320,8 @@ def _distinct(parts: Sequence[States]) -> States:
     return states[keep]
 
 
-def _not_of_the_view(prop: Property) -> PropertyError:
+def not_of_the_view(prop: Property) -> PropertyError:
+    """Return the error of a predicate that differs between two states of one view."""
     return PropertyError(
         f"property {prop.name!r} looks at more than the packed model's view: "
         "check it with the plain search"
@@ -329,5 +331,5 @@ def _not_of_the_view(prop: Property) -> PropertyError:
 def _too_wide(model: PackedModel) -> ModelError:
     return ModelError(
         f"model {model.plain.name!r}: its packed states need more than {_BITS} bits at this "
-        "bound; check it with the plain search"
+        "bound; check it at a smaller one, or with reductions"
     )

@@ -26,7 +26,7 @@ class Liveness:
     counterexample: Trace | None = None
     """A lasso, or a run that ends too early; None if there is none in the explored graph."""
     worst: int | None = None
-    """If it holds: the most fair steps from a trigger to the predicate; None if unbounded."""
+    """If it holds: the most fair steps from a trigger to the predicate; None if there is no most."""
 
 
 def leads_to(search: Search, prop: Property, *, fair: bool = True) -> Liveness:
@@ -51,6 +51,8 @@ def leads_to(search: Search, prop: Property, *, fair: bool = True) -> Liveness:
         path = _shortest_path(search, graph, pending, starts, bad)
         cycle = _fair_cycle(graph, accepting, path[-1], classes)
         return Liveness(counterexample=_lasso(search, path, cycle))
+    if not search.complete:
+        return Liveness()
     return Liveness(worst=_longest(graph, pending, starts, order, components))
 
 

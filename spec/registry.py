@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batchproof.spec.machine import Model
+from batchproof.spec.packed import PackedModel
 from batchproof.spec.property import Property
+from batchproof.spec.search import DEADLOCK
 
 LOCATIONS: Final[Mapping[str, str]] = {
     "mini-batch": "batchproof.spec.mini_batch_family:MODEL_FAMILY",
@@ -51,9 +53,27 @@ class ModelFamily:
     recoverable: tuple[Property, ...] = ()
     """Claimed of every reachable state: `predicate(state)` can still become true (AG EF)."""
     policies: tuple[str, ...] = ()
-    """The policies `build` knows, the default one first; empty if the model has none."""
-    packed: Callable[[Bound], Any] | None = None
-    """The same model in integers, for `spec/fast_search.py`; None if it has no such form."""
+    """The policies that `build` knows; empty if the model has none."""
+    default_policies: tuple[str, ...] = ()
+    """The policies that a bare `batchproof check` covers, the first of all if empty."""
+    packed: Callable[[Bound], PackedModel] | None = None
+    """The same model in integers, for the fast search; None if it has no such form."""
+
+    def claims(self, bound: Bound, policy: str | None) -> tuple[Property, ...]:
+        """Return what is claimed at a bound of a policy: all but what only others promise."""
+        return tuple(
+            prop
+            for prop in (*self.properties, *bound.properties)
+            if prop.promised_by is None or policy in prop.promised_by
+        )
+
+    def every(self, bound: Bound) -> tuple[Property, ...]:
+        """Return every property that can be asked for at a bound, promised or not."""
+        return (DEADLOCK, *self.properties, *bound.properties, *self.recoverable)
+
+    def find(self, name: str, bound: Bound) -> Property:
+        """Return the property called `name`; KeyError if there is none."""
+        return {prop.name: prop for prop in self.every(bound)}[name]
 
 
 def load(name: str) -> ModelFamily:
