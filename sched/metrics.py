@@ -5,6 +5,7 @@ that a scheduler may run for months.
 """
 
 from array import array
+from collections.abc import Mapping
 from math import nan
 from typing import Any
 
@@ -49,9 +50,7 @@ class Quantiles:
     def _flush(self) -> None:
         """Move the samples into the sketch; from here on they are a buffer."""
         if self._sketch is None:
-            from ddsketch import LogCollapsingLowestDenseDDSketch
-
-            self._sketch = LogCollapsingLowestDenseDDSketch(SKETCH_RELATIVE_ERROR)
+            self._sketch = _new_sketch()
         for value, weight in zip(self._values, self._weights, strict=True):
             self._sketch.add(value, weight)
         del self._values[:], self._weights[:]
@@ -79,6 +78,30 @@ class Quantiles:
         p50, p90, p99 = (self.quantile(q) for q in (0.5, 0.9, 0.99))
         return {"p50": p50, "p90": p90, "p99": p99, "mean": self.mean, "max": self.max}
 
+    def state(self) -> dict[str, Any]:
+        """Return everything, as plain data; `restore` is its inverse."""
+        return {
+            "values": list(self._values),
+            "weights": list(self._weights),
+            "bins": None if self._sketch is None else _bins(self._sketch),
+            "count": self.count,
+            "total": self.total,
+            "max": None if self.count == 0 else self.max,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the distribution that `state` was taken of."""
+        self._values = array("d", state["values"])
+        self._weights = array("q", state["weights"])
+        self._sketch = None
+        if state["bins"] is not None:
+            self._sketch = _new_sketch()
+            for value, weight in state["bins"]:
+                self._sketch.add(value, weight)
+        self.count = state["count"]
+        self.total = state["total"]
+        self.max = nan if state["max"] is None else state["max"]
+
     def merge(self, other: "Quantiles") -> None:
         """Add all of `other`."""
         if other._sketch is not None:
@@ -93,6 +116,22 @@ class Quantiles:
         self._weights += other._weights
         if len(self._values) > self._exact_max:
             self._flush()
+
+
+def _new_sketch() -> Any:
+    from ddsketch import LogCollapsingLowestDenseDDSketch
+
+    return LogCollapsingLowestDenseDDSketch(SKETCH_RELATIVE_ERROR)
+
+
+def _bins(sketch: Any) -> list[tuple[float, float]]:
+    """Return the sketch as values and weights that make the same sketch when added again.
+
+    The library has no public way to read its bins but one that needs protobuf.
+    """
+    store, value_of = sketch._store, sketch._mapping.value
+    bins = [(value_of(i + store.offset), n) for i, n in enumerate(store.bins) if n]
+    return [(0.0, sketch._zero_count), *bins] if sketch._zero_count else bins
 
 
 class UserMetrics:
@@ -120,6 +159,18 @@ class UserMetrics:
         counts = {name: getattr(self, name) for name in self.COUNTS}
         return {**counts, "ttft_s": self.ttft.summary(), "latency_s": self.latency.summary()}
 
+    def state(self) -> dict[str, Any]:
+        """Return everything, as plain data; `restore` is its inverse."""
+        counts = {name: getattr(self, name) for name in self.COUNTS}
+        return {**counts, "ttft": self.ttft.state(), "latency": self.latency.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` was taken of."""
+        for name in self.COUNTS:
+            setattr(self, name, state[name])
+        self.ttft.restore(state["ttft"])
+        self.latency.restore(state["latency"])
+
     def merge(self, other: "UserMetrics") -> None:
         """Add all of `other`."""
         for name in self.COUNTS:
@@ -131,13 +182,36 @@ class UserMetrics:
 class Metrics:
     """All figures of one scheduler."""
 
+    COUNTERS = (
+        "ticks",
+        "busy_ticks",
+        "preemptions",
+        "output_tokens",
+        "fed_tokens",
+        "recomputed_tokens",
+        "sequences",
+        "sequences_max",
+        "block_ticks",
+        "blocks_max",
+    )
+    QUANTILES = ("ttft", "tbt", "latency", "queue_time")
+    __slots__ = (
+        *COUNTERS,
+        *QUANTILES,
+        "_last_tick_at",
+        "_max_kv_blocks",
+        "_started_at",
+        "finish_reasons",
+        "users",
+    )
+
     def __init__(self, max_kv_blocks: int) -> None:
         self._max_kv_blocks = max_kv_blocks
         self._started_at = nan
-        self._now = nan
-        self.ticks = self.busy_ticks = self.preemptions = self.recomputed_tokens = 0
-        self._sequences = self._fed_tokens = self._output_tokens = self._block_ticks = 0
-        self._sequences_max = self._blocks_max = 0
+        self._last_tick_at = nan
+        self.ticks = self.busy_ticks = self.preemptions = 0
+        self.output_tokens = self.fed_tokens = self.recomputed_tokens = 0
+        self.sequences = self.sequences_max = self.block_ticks = self.blocks_max = 0
         self.finish_reasons = {"eos": 0, "length": 0, "cancelled": 0}
         self.ttft, self.tbt, self.latency, self.queue_time = (Quantiles() for _ in range(4))
         self.users: dict[str, UserMetrics] = {}
@@ -179,23 +253,23 @@ class Metrics:
 
     def ticked(self, sequences: int, tokens: int, yielded: int, blocks: int, now: float) -> None:
         """Count a tick: its sequences, tokens fed, output tokens, blocks held during it."""
-        self._now = now
+        self._last_tick_at = now
         self.ticks += 1
         self.busy_ticks += sequences > 0
-        self._sequences += sequences
-        self._fed_tokens += tokens
-        self._output_tokens += yielded
-        self._block_ticks += blocks
-        if sequences > self._sequences_max:
-            self._sequences_max = sequences
-        if blocks > self._blocks_max:
-            self._blocks_max = blocks
+        self.sequences += sequences
+        self.fed_tokens += tokens
+        self.output_tokens += yielded
+        self.block_ticks += blocks
+        if sequences > self.sequences_max:
+            self.sequences_max = sequences
+        if blocks > self.blocks_max:
+            self.blocks_max = blocks
 
     def headline(self) -> dict[str, float]:
         """Return the four figures of `Scheduler.metrics`."""
         elapsed = self.elapsed_s
         return {
-            "throughput_tokens_per_sec": self._output_tokens / elapsed if elapsed > 0 else 0.0,
+            "throughput_tokens_per_sec": self.output_tokens / elapsed if elapsed > 0 else 0.0,
             "avg_latency_s": self.latency.mean,
             "p99_latency_s": self.latency.quantile(0.99),
             "gpu_utilization": self.busy_ticks / self.ticks if self.ticks else 0.0,
@@ -204,7 +278,7 @@ class Metrics:
     @property
     def elapsed_s(self) -> float:
         """Seconds from the first submission to the end of the last tick; 0 before either."""
-        elapsed = self._now - self._started_at
+        elapsed = self._last_tick_at - self._started_at
         return elapsed if elapsed > 0 else 0.0
 
     def summary(self) -> dict[str, Any]:
@@ -226,22 +300,46 @@ class Metrics:
             "latency_s": self.latency.summary(),
             "queue_time_s": self.queue_time.summary(),
             "tokens": {
-                "output": self._output_tokens,
-                "fed": self._fed_tokens,
+                "output": self.output_tokens,
+                "fed": self.fed_tokens,
                 "recomputed": self.recomputed_tokens,
             },
             "preemptions": self.preemptions,
             "batch": {
-                "sequences_mean": self._sequences / ticks,
-                "sequences_max": self._sequences_max,
+                "sequences_mean": self.sequences / ticks,
+                "sequences_max": self.sequences_max,
             },
             "kv": {
                 "blocks": self._max_kv_blocks,
-                "blocks_mean": self._block_ticks / ticks,
-                "blocks_max": self._blocks_max,
+                "blocks_mean": self.block_ticks / ticks,
+                "blocks_max": self.blocks_max,
             },
             "users": {name: user.summary() for name, user in sorted(self.users.items())},
         }
+
+    def state(self) -> dict[str, Any]:
+        """Return everything, as plain data; `restore` is its inverse."""
+        times = (self._started_at, self._last_tick_at)
+        return {
+            "times": [None if time != time else time for time in times],
+            "counters": {name: getattr(self, name) for name in self.COUNTERS},
+            "finish_reasons": dict(self.finish_reasons),
+            "quantiles": {name: getattr(self, name).state() for name in self.QUANTILES},
+            "users": {name: user.state() for name, user in self.users.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` was taken of."""
+        times = (nan if time is None else time for time in state["times"])
+        self._started_at, self._last_tick_at = times
+        for name in self.COUNTERS:
+            setattr(self, name, state["counters"][name])
+        self.finish_reasons = dict(state["finish_reasons"])
+        for name in self.QUANTILES:
+            getattr(self, name).restore(state["quantiles"][name])
+        for name, user in state["users"].items():
+            self.users[name] = UserMetrics()
+            self.users[name].restore(user)
 
     def _user(self, user_id: str) -> UserMetrics:
         user = self.users.get(user_id)
