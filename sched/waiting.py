@@ -3,6 +3,7 @@
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterator
+from heapq import merge
 
 from batchproof.sched.request import Sequence
 
@@ -54,6 +55,12 @@ class WaitingQueue(Line):
     def __init__(self) -> None:
         super().__init__()
         self.by_user: dict[str, Line] = {}
+
+    def __iter__(self) -> Iterator[Sequence]:
+        # Of two users, one's request that was put back may be younger than one's that is fresh.
+        if not self._returned:
+            return iter(self._fresh.values())
+        return merge(self._returned, self._fresh.values(), key=_number)
 
     def append(self, sequence: Sequence) -> None:
         """Add a request that was just submitted."""
