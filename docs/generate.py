@@ -1,0 +1,101 @@
+"""Generate the reference pages from the code: `python docs/generate.py`, or `--check`."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+
+REFERENCE = Path(__file__).parent / "reference"
+
+API = {
+    "The scheduler": ("batchproof.sched.scheduler", ("Scheduler",)),
+    "Requests": ("batchproof.sched.request", ("Request",)),
+    "Limits": ("batchproof.sched.config", ("Limits",)),
+    "Batches": ("batchproof.sched.batch", ("Batch",)),
+    "Executors": ("batchproof.sched.executor", ("Executor", "ScheduledSequence")),
+    "The simulated GPU": ("batchproof.sched.inference_stub", ("SimulatedGPU",)),
+    "Latency models": ("batchproof.sched.latency", ("LatencyModel",)),
+    "Policies": ("batchproof.sched.policy.protocol", ("Policy", "View", "Candidate", "Plan")),
+    "Observers": ("batchproof.sched.observer", ("Observer",)),
+    "Properties": ("batchproof.spec.property", ("Property",)),
+    "Models": ("batchproof.spec.machine", ("Model",)),
+}
+"""Title of a section -> the module and the classes that it describes."""
+
+
+def api_page() -> Iterator[str]:
+    """Yield the lines of the page on the public classes."""
+    yield from ("# The interface", "", "Made from the docstrings by `python docs/generate.py`.")
+    for title, (module, names) in API.items():
+        yield from ("", f"## {title}", "", f"`{module}`")
+        for name in names:
+            yield from class_section(getattr(import_module(module), name))
+
+
+def class_section(cls: type) -> Iterator[str]:
+    """Yield the description of a class and of what is public in it."""
+    yield from ("", f"### {cls.__name__}", "", inspect.getdoc(cls) or "")
+    for name, member in vars(cls).items():
+        if name.startswith("_") or not inspect.getdoc(member):
+            continue
+        if isinstance(member, property):
+            yield from ("", f"#### `{name}`", "", inspect.getdoc(member) or "")
+        elif isinstance(member, FunctionType | classmethod):
+            signature = inspect.signature(getattr(cls, name))
+            yield from ("", f"#### `{name}{signature}`", "", inspect.getdoc(member) or "")
+
+
+def errors_page() -> Iterator[str]:
+    """Yield the lines of the page on errors."""
+    yield from ("# Errors, by whose fault they are", "")
+    yield from ("After any of them the scheduler is as it was before the call.", "")
+    yield from ("| error | is a | when |", "|---|---|---|")
+    module = import_module("batchproof.sched.errors")
+    for name, cls in vars(module).items():
+        if inspect.isclass(cls) and cls.__module__ == module.__name__:
+            bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+            yield f"| `{name}` | {bases} | {(inspect.getdoc(cls) or '').splitlines()[0]} |"
+
+
+def lifecycle_page() -> Iterator[str]:
+    """Yield the lines of the page on the life of a request."""
+    from batchproof.spec.lifecycle import EDGES, INITIAL, PHASES
+
+    yield from ("# The life of a request", "")
+    yield f"A request begins in `{INITIAL}`; the phases are {', '.join(f'`{p}`' for p in PHASES)}."
+    yield from ("", "| event | from | to | rule |", "|---|---|---|---|")
+    for edge in EDGES:
+        yield f"| `{edge.event}` | `{edge.source}` | `{edge.dest}` | {edge.rule} |"
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "api.md": api_page,
+    "errors.md": errors_page,
+    "lifecycle.md": lifecycle_page,
+}
+"""File in docs/reference -> what makes its lines."""
+
+
+def page(name: str) -> str:
+    """Return the text of a generated page."""
+    return "\n".join(PAGES[name]()) + "\n"
+
+
+def main() -> None:
+    """Write the pages; with `--check`, exit with 1 if one of them is stale."""
+    stale = [
+        name
+        for name in PAGES
+        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != page(name)
+    ]
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"stale: {', '.join(stale)}: run python docs/generate.py" if stale else 0)
+    for name in stale:
+        (REFERENCE / name).write_text(page(name))
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()
