@@ -42,6 +42,8 @@ class Batch(list[Sequence]):
 def checked_tokens(batch: Batch, tokens: SequenceOf[int]) -> list[int]:
     """Return the tokens as ints; raise `ExecutorError` unless there is one for each sequence."""
     try:
+        if isinstance(tokens, bytes | bytearray):  # `array` would take them for its own memory
+            raise TypeError("bytes are not ints")
         checked = array("Q", tokens).tolist()  # at the speed of C
     except (TypeError, OverflowError) as error:
         raise ExecutorError(

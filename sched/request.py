@@ -187,10 +187,16 @@ def checked_prompt(request: Request, limits: Limits) -> tuple[int, ...]:
     return prompt
 
 
+_NOT_PROMPTS = (bytes, bytearray, set, frozenset, dict)
+"""Their elements would pass for token ids, though not in an order that was meant."""
+
+
 def _token_ids(request: Request) -> tuple[int, ...]:
     try:
-        prompt = tuple(request.prompt)
-        array("Q", prompt)  # every element a token id, checked at the speed of C
+        if isinstance(request.prompt, _NOT_PROMPTS):
+            raise TypeError
+        # Every element a token id, checked, and a plain int whatever it was, at the speed of C.
+        prompt = tuple(array("Q", tuple(request.prompt)))
     except (TypeError, OverflowError):
         raise InvalidRequestError(_prompt_fault(request)) from None
     if not prompt:
@@ -202,7 +208,8 @@ def _token_ids(request: Request) -> tuple[int, ...]:
 
 def _prompt_fault(request: Request) -> str:
     where = f"request {request.request_id!r}: prompt"
-    if isinstance(request.prompt, str | bytes) or not isinstance(request.prompt, SequenceOf):
+    prompt = request.prompt
+    if isinstance(prompt, (str, *_NOT_PROMPTS)) or not isinstance(prompt, SequenceOf):
         return f"{where} is a {type(request.prompt).__name__}, not a sequence of token ids"
     for index, token in enumerate(request.prompt):
         if not isinstance(token, int) or not 0 <= token < 2**64:

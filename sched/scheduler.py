@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
+from math import isfinite
 from typing import Any
 
 from batchproof.sched import lifecycle
 from batchproof.sched.batch import Batch, checked_tokens
 from batchproof.sched.blocks import BlockPool
-from batchproof.sched.config import Limits
+from batchproof.sched.config import ADMISSIONS, Limits
 from batchproof.sched.errors import (
     DuplicateRequestError,
     InvalidRequestError,
@@ -59,6 +60,11 @@ class Scheduler:
             executor = SimulatedGPU(limits)
         self.limits = limits
         self.policy = make_policy(policy) if isinstance(policy, str) else policy
+        if getattr(self.policy, "admission", None) not in ADMISSIONS:
+            raise LimitsError(
+                f"policy: {policy!r} is neither a policy's name nor an object with an `admission` "
+                f"of {' or '.join(ADMISSIONS)}"
+            )
         self.executor = executor
         self._observer = observer
         self._pool = BlockPool(limits.max_kv_blocks)
@@ -82,8 +88,15 @@ class Scheduler:
         `submitted_at` is when it reached the system, in the executor's seconds,
         where that was before now: latencies run from there. Raises
         `InvalidRequestError`, `InfeasibleRequestError` or `DuplicateRequestError`
-        (rule 4).
+        (rule 4), `MisuseError` for a `submitted_at` that is not a time.
         """
+        if submitted_at is not None and not (
+            isinstance(submitted_at, int | float) and isfinite(submitted_at)
+        ):
+            raise MisuseError(
+                f"submit: submitted_at is {submitted_at!r}, not a number of seconds; "
+                "leave it out to mean now"
+            )
         try:
             prompt = self._checked(request)
         except RequestError as error:
