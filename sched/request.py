@@ -196,7 +196,7 @@ def _token_ids(request: Request) -> tuple[int, ...]:
         if isinstance(request.prompt, _NOT_PROMPTS):
             raise TypeError
         # Every element a token id, checked, and a plain int whatever it was, at the speed of C.
-        prompt = tuple(array("Q", tuple(request.prompt)))
+        prompt = tuple(array("Q", request.prompt))
     except (TypeError, OverflowError):
         raise InvalidRequestError(_prompt_fault(request)) from None
     if not prompt:

@@ -8,9 +8,9 @@ from collections.abc import KeysView, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-SCRATCH = frozenset({"scheduled", "_view"})
+SCRATCH = frozenset({"scheduled", "_view", "_plan"})
 """Written by each plan before it is read: what the last plan left there means nothing."""
-OUTSIDE = frozenset({"executor", "_observer", "policy"})
+OUTSIDE = frozenset({"executor", "_observer", "policy", "_stateful"})
 """Not the scheduler's own."""
 _PLAIN = (int, str, bytes, bool, type(None))
 _CODE = (FunctionType, MethodType, BuiltinFunctionType, ModuleType, type)
