@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from batchproof.sched.accounts import Accounts
 from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import Admission, Limits
 from batchproof.sched.errors import PolicyError
@@ -23,6 +24,7 @@ class SchedulerView:
         "decoding",
         "growing",
         "limits",
+        "users",
     )
 
     def __init__(
@@ -40,6 +42,7 @@ class SchedulerView:
         self._waiting = waiting
         self._prefilling = prefilling
         self._peak_at_admission = admission == "guaranteed_no_evict"
+        self.users = Accounts(waiting, self.blocks_to_admit)
 
     @property
     def free_blocks(self) -> int:

@@ -20,7 +20,7 @@ from batchproof.sched.executor import Executor
 from batchproof.sched.metrics import Metrics
 from batchproof.sched.observer import Observer
 from batchproof.sched.planning import SchedulerView, check_plan
-from batchproof.sched.policy.protocol import Policy
+from batchproof.sched.policy.protocol import Plan, Policy, StatefulPolicy
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
 from batchproof.sched.waiting import WaitingQueue
@@ -77,7 +77,10 @@ class Scheduler:
         self._view = SchedulerView(
             limits, self._pool, self._waiting, self._prefilling.keys(), self.policy.admission
         )
+        self._users = self._view.users
+        self._stateful = self.policy if isinstance(self.policy, StatefulPolicy) else None
         self._batch: Batch | None = None
+        self._plan = Plan()
         self._submissions = 0
         self._last_tick_at = 0.0
         self._metrics = Metrics(limits.max_kv_blocks)
@@ -113,6 +116,7 @@ class Scheduler:
         self._submissions += 1
         self._live[request.request_id] = sequence
         self._waiting.append(sequence)
+        self._users.submitted(sequence)
         self._metrics.submitted(sequence)
         if self._observer is not None:
             self._observer.submitted(sequence)
@@ -151,6 +155,7 @@ class Scheduler:
         try:
             tokens = checked_tokens(batch, self.executor.forward(batch)) if batch else []
             now = self.executor.now()
+            self._tell_policy()
         except BaseException:
             self.abandon(batch)
             raise
@@ -164,6 +169,7 @@ class Scheduler:
         """
         if self._batch is not None:
             raise MisuseError("schedule: a batch is out; complete or abandon it first")
+        self._plan = Plan()
         self._batch = self._next_batch() if self._live else Batch((), self.executor.now())
         return self._batch
 
@@ -174,7 +180,9 @@ class Scheduler:
         tokens that do not fit it: the batch is then still out.
         """
         self._check_out("complete", batch)
-        return self._carry_out(batch, checked_tokens(batch, tokens), self.executor.now())
+        checked, now = checked_tokens(batch, tokens), self.executor.now()
+        self._tell_policy()
+        return self._carry_out(batch, checked, now)
 
     def abandon(self, batch: Batch) -> None:
         """Undo `schedule`: the scheduler is as before it. Raises `MisuseError` if it is not out."""
@@ -255,7 +263,13 @@ class Scheduler:
             sequence.blocks += pool.take(1)
         for sequence in plan.admit:
             sequence.blocks = pool.take(view.blocks_to_admit(sequence))
+        self._plan = plan
         return batch
+
+    def _tell_policy(self) -> None:
+        """Let the policy's state follow the plan: the last step of a tick that may raise."""
+        if self._stateful is not None:
+            self._stateful.completed(self._plan)
 
     def _carry_out(self, batch: Batch, tokens: list[int], now: float) -> list[Request]:
         """Do all that the batch stands for. Nothing in here can fail."""
@@ -274,19 +288,22 @@ class Scheduler:
 
     def _preempt_and_admit(self, batch: Batch) -> None:
         self._metrics.preemptions += len(batch.preempted)
-        for sequence in batch.preempted:
+        for sequence, evicted in zip(batch.preempted, batch.evicted, strict=True):
             sequence.computed_max = max(sequence.computed_max, sequence.position)
             sequence.preemptions += 1
             sequence.context_len = sequence.prompt_len + len(sequence.generated)
             sequence.prefilled = 0
             sequence.waiting_since = batch.scheduled_at
             self._move(sequence, lifecycle.preempt)
+            self._users.preempted(sequence, len(evicted))
         for sequence in batch.admitted:
             sequence.queued_s += batch.scheduled_at - sequence.waiting_since
             self._move(sequence, lifecycle.admit)
+            self._users.admitted(sequence)
         for sequence in batch.grown:
             del self._growing[sequence]
             self._aim(sequence)
+            self._users.grown(sequence)
 
     def _take_decodes(
         self, batch: Batch, tokens: list[int], now: float
@@ -388,6 +405,8 @@ class Scheduler:
     ) -> None:
         """End a request: its blocks are free and its id is forgotten at once (rules 2, 9, 10)."""
         self._move(sequence, event)
+        if self._users.ended(sequence) and self._stateful is not None:
+            self._stateful.left(sequence.user_id)
         sequence.request.finish_reason = reason
         self._pool.give(sequence.blocks)
         sequence.blocks = []

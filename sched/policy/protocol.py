@@ -1,13 +1,15 @@
 """What a policy sees, and what it answers.
 
-A policy is a pure function of the view. It never touches memory, phases or
-counts: the scheduler checks the whole plan against the rules first, and either
-carries it out or refuses it and stays as it was.
+A policy never touches memory, phases or counts: the scheduler checks the whole
+plan against the rules first, and either carries it out or refuses it and stays
+as it was. `plan` is a pure function of the view, and of the policy's own state
+if it is a `StatefulPolicy`: a tick may be abandoned and tried again, and the
+same plan must come out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from batchproof.sched.config import Admission, Limits
 from batchproof.spec.lifecycle import Phase
@@ -62,6 +64,76 @@ class Candidate(Protocol):
         ...
 
 
+class UserView(Protocol):
+    """A user with live requests, as a policy sees it. Read-only."""
+
+    @property
+    def user_id(self) -> str:
+        """Who it is."""
+        ...
+
+    @property
+    def live(self) -> int:
+        """Live requests."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """Blocks that its residents hold."""
+        ...
+
+    @property
+    def outstanding(self) -> int:
+        """Blocks that its residents hold and its waiting requests would take now."""
+        ...
+
+    @property
+    def load(self) -> int:
+        """Blocks outstanding, and 8 for each live request."""
+        ...
+
+    @property
+    def residents(self) -> Sequence[Candidate]:
+        """Its prefilling and decoding requests, in order of first submission."""
+        ...
+
+    @property
+    def waiting(self) -> Iterable[Candidate]:
+        """Its waiting requests, in order of first submission."""
+        ...
+
+
+class UsersView(Protocol):
+    """The users with live requests, as a policy sees them. Read-only."""
+
+    def __getitem__(self, user_id: str, /) -> UserView:
+        """Return a user with live requests."""
+        ...
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over their ids, in order of arrival of the user."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    @property
+    def waiting_by_usage(self) -> Iterable[UserView]:
+        """Those with a waiting request: least blocks held first, then the oldest waiting."""
+        ...
+
+    @property
+    def by_load(self) -> Iterable[UserView]:
+        """All of them: lightest first, then in order of arrival of the user."""
+        ...
+
+    @property
+    def heaviest(self) -> int:
+        """The largest load of any of them."""
+        ...
+
+
 class View(Protocol):
     """The scheduler between two ticks, as a policy sees it. Read-only."""
 
@@ -100,6 +172,11 @@ class View(Protocol):
         """The same by user, for the users that have any, in order of arrival of the user."""
         ...
 
+    @property
+    def users(self) -> UsersView:
+        """The users with live requests."""
+        ...
+
     def blocks_to_admit(self, candidate: Candidate, /) -> int:
         """Return the blocks that admitting a waiting request would take now."""
         ...
@@ -117,6 +194,8 @@ class Plan:
     """Waiting requests that take their blocks; the oldest of each user first."""
     prefill: Sequence[tuple[Candidate, int]] = field(default_factory=list)
     """Prefilling or just admitted requests, and how many tokens each is fed."""
+    note: Hashable = None
+    """The policy's own: what it wants to know again in `completed`."""
 
 
 class Policy(Protocol):
@@ -134,4 +213,29 @@ class Policy(Protocol):
 
     def plan(self, view: View, /) -> Plan:
         """Return the plan of the next tick, for a view with at least one live request."""
+        ...
+
+
+@runtime_checkable
+class StatefulPolicy(Policy, Protocol):
+    """A policy that remembers, between ticks, what the view does not show.
+
+    Its state changes in the two calls below and nowhere else. It is small,
+    bounded by the users with live requests, and made of integers.
+    """
+
+    def completed(self, plan: Plan, /) -> None:
+        """Hear that a plan is carried out, before anything of it shows in the view."""
+        ...
+
+    def left(self, user_id: str, /) -> None:
+        """Hear that the last live request of a user has ended."""
+        ...
+
+    def state(self) -> Hashable:
+        """Return the state, as nested tuples: equal states plan alike for ever."""
+        ...
+
+    def restore(self, state: Hashable, /) -> None:
+        """Become as a policy was whose `state` returned this."""
         ...

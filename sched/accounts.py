@@ -1,0 +1,194 @@
+"""What the scheduler keeps of each user with live requests, and in what order users stand.
+
+Everything is updated where a request moves, at O(1) a change but for the two
+sorted lists, which are brought up to date for the users that changed, and only
+when a policy reads them. A user whose last request has ended is forgotten.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Final
+
+from batchproof.sched.policy.protocol import Candidate
+from batchproof.sched.request import Sequence
+from batchproof.sched.waiting import Line, WaitingQueue
+
+REQUEST_LOAD: Final = 8
+"""What each live request adds to its user's load besides its blocks."""
+
+_NOBODY_WAITS: Final = Line()
+
+
+class Account:
+    """One user's live requests: a `policy.UserView`."""
+
+    __slots__ = ("arrival", "held", "live", "outstanding", "residents", "user_id", "waiting")
+
+    def __init__(self, user_id: str, arrival: int) -> None:
+        self.user_id = user_id
+        self.arrival = arrival
+        """Its place in the order in which users became active."""
+        self.live = 0
+        self.held = 0
+        self.outstanding = 0
+        self.residents: list[Sequence] = []
+        self.waiting = _NOBODY_WAITS
+
+    @property
+    def load(self) -> int:
+        """Blocks outstanding, and `REQUEST_LOAD` for each live request."""
+        return self.outstanding + REQUEST_LOAD * self.live
+
+
+class Accounts(Mapping[str, Account]):
+    """The accounts of all active users, in order of arrival: the `users` of a `policy.View`.
+
+    `blocks_to_admit` says what admitting a waiting request would take.
+    """
+
+    def __init__(
+        self, waiting: WaitingQueue, blocks_to_admit: Callable[[Candidate], int]
+    ) -> None:
+        self._waiting = waiting
+        self._blocks_to_admit = blocks_to_admit
+        self._accounts: dict[str, Account] = {}
+        self._arrivals = count()
+        self._stale: dict[Account, None] = {}
+        self._by_usage = _Order(_usage)
+        self._by_load = _Order(_load)
+
+    def __getitem__(self, user_id: str) -> Account:
+        return self._accounts[user_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._accounts)
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    @property
+    def waiting_by_usage(self) -> Iterator[Account]:
+        """The users with a waiting request, least blocks held first, then the oldest request."""
+        self._refresh()
+        return self._by_usage.ascending()
+
+    @property
+    def by_load(self) -> Iterator[Account]:
+        """All active users, lightest first, then in order of arrival."""
+        self._refresh()
+        return self._by_load.ascending()
+
+    @property
+    def heaviest(self) -> int:
+        """The largest load of any active user; 0 while there is none."""
+        self._refresh()
+        return self._by_load.largest()
+
+    def submitted(self, sequence: Sequence) -> None:
+        """Count a request that has just joined the waiting ones."""
+        user_id = sequence.user_id
+        account = self._accounts.get(user_id)
+        if account is None:
+            account = self._accounts[user_id] = Account(user_id, next(self._arrivals))
+        account.live += 1
+        account.outstanding += self._blocks_to_admit(sequence)
+        account.waiting = self._waiting.by_user[user_id]
+        self._stale[account] = None
+
+    def admitted(self, sequence: Sequence) -> None:
+        """Count the blocks of a request that has just left the waiting ones."""
+        account = self._accounts[sequence.user_id]
+        account.held += len(sequence.blocks)
+        insort(account.residents, sequence, key=_number)
+        self._stale[account] = None
+
+    def grown(self, sequence: Sequence) -> None:
+        """Count the one block that a decode has just taken."""
+        account = self._accounts[sequence.user_id]
+        account.held += 1
+        account.outstanding += 1
+        self._stale[account] = None
+
+    def preempted(self, sequence: Sequence, blocks: int) -> None:
+        """Count a request that gave up `blocks` and is back among the waiting ones."""
+        account = self._accounts[sequence.user_id]
+        account.held -= blocks
+        account.outstanding += self._blocks_to_admit(sequence) - blocks
+        account.waiting = self._waiting.by_user[sequence.user_id]
+        _remove(account.residents, sequence)
+        self._stale[account] = None
+
+    def ended(self, sequence: Sequence) -> bool:
+        """Count a request that ends, its blocks still its own; tell whether its user has left."""
+        account = self._accounts[sequence.user_id]
+        account.live -= 1
+        if sequence.blocks:
+            account.held -= len(sequence.blocks)
+            account.outstanding -= len(sequence.blocks)
+            _remove(account.residents, sequence)
+        else:
+            account.outstanding -= self._blocks_to_admit(sequence)
+        self._stale[account] = None
+        if account.live:
+            return False
+        del self._accounts[sequence.user_id], self._stale[account]
+        self._by_usage.place(account, gone=True)
+        self._by_load.place(account, gone=True)
+        return True
+
+    def _refresh(self) -> None:
+        if self._stale:
+            for account in self._stale:
+                self._by_usage.place(account)
+                self._by_load.place(account)
+            self._stale.clear()
+
+
+class _Order:
+    """Accounts in ascending order of a key whose second half is nobody else's."""
+
+    __slots__ = ("_key", "_keys", "_sorted")
+
+    def __init__(self, key: Callable[[Account], tuple[int, int] | None]) -> None:
+        self._key = key
+        self._keys: dict[Account, tuple[int, int]] = {}
+        self._sorted: list[tuple[int, int, Account]] = []
+
+    def place(self, account: Account, *, gone: bool = False) -> None:
+        """Put an account where its key belongs now, or nowhere if it has none or is gone."""
+        key = None if gone else self._key(account)
+        old = self._keys.get(account)
+        if key == old:
+            return
+        if old is not None:
+            del self._sorted[bisect_left(self._sorted, old)]
+            del self._keys[account]
+        if key is not None:
+            insort(self._sorted, (*key, account))
+            self._keys[account] = key
+
+    def ascending(self) -> Iterator[Account]:
+        """Yield the accounts, the smallest key first."""
+        return (entry[2] for entry in self._sorted)
+
+    def largest(self) -> int:
+        """Return the first half of the largest key, or 0."""
+        return self._sorted[-1][0] if self._sorted else 0
+
+
+def _usage(account: Account) -> tuple[int, int] | None:
+    oldest = next(iter(account.waiting), None)
+    return None if oldest is None else (account.held, oldest.number)
+
+
+def _load(account: Account) -> tuple[int, int]:
+    return account.load, account.arrival
+
+
+def _number(sequence: Sequence) -> int:
+    return sequence.number
+
+
+def _remove(residents: list[Sequence], sequence: Sequence) -> None:
+    del residents[bisect_left(residents, sequence.number, key=_number)]
