@@ -1,0 +1,71 @@
+"""The command line: which commands there are, and how every failure ends in one line.
+
+Exit codes: 0 all well; 1 a property is violated; 2 the command or its input is
+wrong; 3 incomplete or interrupted.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from cyclopts import App, CycloptsError
+
+from batchproof import __version__
+from batchproof.sched.errors import BatchproofError
+
+COMMANDS: Final = {
+    "run": "Schedule a trace, or a generated workload, to its end, and say how it went.",
+    "check": "Decide every property of a model exhaustively, and show a counterexample.",
+    "replay": "Run a recording of a run again, and say whether it goes the same way.",
+}
+"""Each is the function of its name in the module of its name in `sched/commands`, imported when
+it is called for."""
+
+OK, WRONG, INCOMPLETE = 0, 2, 3
+DEBUG_VARIABLE: Final = "BATCHPROOF_DEBUG"
+
+
+def make_app() -> App:
+    """Return the command line."""
+    app = App(
+        name="batchproof",
+        help="A continuous-batching scheduler for LLM inference that is verified.",
+        version=__version__,
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    for name, summary in COMMANDS.items():
+        app.command(f"batchproof.sched.commands.{name}:{name}", name=name, help=summary)
+    return app
+
+
+def run_cli(argv: Sequence[str]) -> int:
+    """Run one command; return its exit code. No error leaves as a traceback."""
+    try:
+        code = make_app()(list(argv))
+        sys.stdout.flush()
+    except (BatchproofError, CycloptsError) as error:
+        return _fail(str(error), WRONG)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INCOMPLETE)
+    except BrokenPipeError:
+        # The reader has seen enough. Nothing more is to be flushed to it when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; please report it "
+            f"({DEBUG_VARIABLE}=1 shows where)",
+            INCOMPLETE,
+        )
+    return code if isinstance(code, int) else OK
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"batchproof: {' '.join(message.split())}", file=sys.stderr)
+    return code

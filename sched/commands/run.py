@@ -1,0 +1,101 @@
+"""`batchproof run`: schedule a trace or a generated workload to its end, and say how it went."""
+
+import json as json_text
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from batchproof import __version__
+from batchproof.sched.commands.options import SetupOptions, WorkloadOptions, workload_facts
+from batchproof.sched.commands.terminal import Show, progress_bar, until_interrupted
+from batchproof.sched.config import Limits
+from batchproof.sched.inference_stub import SimulatedGPU
+from batchproof.sched.prompts import PromptRing
+from batchproof.sched.recorder import Recorder, RecordingFile, header
+from batchproof.sched.report.run_table import run_table
+from batchproof.sched.run_result import run_result
+from batchproof.sched.scheduler import Scheduler
+from batchproof.sched.simulation import Setup, Simulation
+from batchproof.sched.text_files import whole_file
+
+_FLAT: Final = Parameter(name="*")
+_DEFAULT_WORKLOAD: Final = WorkloadOptions()
+_DEFAULT_SETUP: Final = SetupOptions()
+_DEFAULT_LIMITS: Final = Limits()
+
+
+def run(
+    file: Annotated[
+        str | None,
+        Parameter(help="A trace: Azure CSV or Mooncake JSON lines, gzip or not."),
+    ] = None,
+    /,
+    *,
+    workload: Annotated[WorkloadOptions, _FLAT] = _DEFAULT_WORKLOAD,
+    setup: Annotated[SetupOptions, _FLAT] = _DEFAULT_SETUP,
+    limits: Annotated[Limits, _FLAT] = _DEFAULT_LIMITS,
+    record: Annotated[
+        str | None, Parameter(help="Write every tick and event here; gzip if it ends in .gz.")
+    ] = None,
+    json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
+) -> int:
+    """Schedule a trace, or a generated workload, to its end, and say how it went.
+
+    Returns the exit code: 0, 1 if a request was lost, 3 if it was interrupted.
+    """
+    source = workload.workload(file)
+    chosen = setup.setup(limits, source, workload.seed)
+    with _scheduler(chosen, workload.seed, record) as (scheduler, gpu, finish):
+        simulation = Simulation(scheduler, gpu, source)
+        with until_interrupted() as stop, progress_bar("run") as show:
+            complete = simulation.run(stop=stop, progress=_shown(show))
+        finish(complete)
+    facts = workload_facts(workload, source)
+    result = run_result(__version__, chosen, facts, simulation, complete=complete)
+    print(json_text.dumps(result, indent=2) if json else run_table(result))
+    return _exit_code(result)
+
+
+@contextmanager
+def _scheduler(
+    setup: Setup, prompt_seed: int, record: str | None
+) -> Iterator[tuple[Scheduler, SimulatedGPU, Callable[[bool], None]]]:
+    """Yield a scheduler, its GPU, and what to call when the run is over, complete or not."""
+    gpu = setup.gpu()
+    if record is None:
+        yield setup.scheduler(gpu), gpu, lambda _complete: None
+        return
+    admission = setup.scheduler(gpu).policy.admission
+    with whole_file(record) as file:
+        first = header(setup, admission, prompt_seed, f"batchproof {__version__}")
+        recorder = Recorder(
+            gpu,
+            setup.limits.max_kv_blocks,
+            RecordingFile(file, first).write,
+            PromptRing(prompt_seed),
+        )
+        yield (
+            setup.scheduler(recorder, recorder),
+            gpu,
+            lambda complete: recorder.end(complete=complete),
+        )
+
+
+def _shown(show: Show) -> Callable[[Simulation], None]:
+    def progress(simulation: Simulation) -> None:
+        done = simulation.ended + simulation.refusals.total()
+        total = simulation.submitted if simulation.all_arrived else None
+        note = f"{simulation.ticks:,} ticks, {simulation.gpu.now():,.0f} s of virtual time"
+        show(done, total, note)
+
+    return progress
+
+
+def _exit_code(result: dict[str, Any]) -> int:
+    if result["lost"]:
+        print(f"batchproof: {result['lost']} requests were lost: please report it", file=sys.stderr)
+        return 1
+    return 0 if result["complete"] else 3

@@ -1,0 +1,159 @@
+"""Replaying a recording of a run: the same events again, compared record by record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+
+from batchproof.sched.config import Admission, Limits
+from batchproof.sched.errors import InputError, RequestError
+from batchproof.sched.latency import LatencyModel
+from batchproof.sched.prompts import PromptRing
+from batchproof.sched.recorder import Recorder
+from batchproof.sched.request import Request
+from batchproof.sched.run_recording import (
+    Cancel,
+    End,
+    Header,
+    PromptSlice,
+    Record,
+    Refuse,
+    RequestRecord,
+    RunRecording,
+    Submit,
+    Tick,
+)
+from batchproof.sched.simulation import Setup
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first line of a recording that its replay does not repeat."""
+
+    line: int
+    recorded: Record
+    replayed: Record | None
+    """None if nothing happened."""
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that differ; none if it is another event altogether."""
+        if type(self.recorded) is not type(self.replayed):
+            return []
+        names = type(self.recorded).__struct_fields__
+        return [
+            name for name in names if getattr(self.recorded, name) != getattr(self.replayed, name)
+        ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a replay found."""
+
+    lines: int
+    """Lines compared and found the same, after the header."""
+    ticks: int
+    difference: Difference | None
+    interrupted: bool
+
+
+class Replay:
+    """A recording's run, run again on the set-up that its header describes.
+
+    Raises `InputError` for a recording whose run cannot be run again, and
+    `LimitsError` for limits or a policy that there are not.
+    """
+
+    def __init__(self, recording: RunRecording) -> None:
+        self._recording = recording
+        header = recording.header
+        setup = _setup(recording.path, header)
+        self._ring = None if header.prompt_seed is None else PromptRing(header.prompt_seed)
+        self._gpu = setup.gpu()
+        self._replayed: list[Record] = []
+        self._recorder = Recorder(
+            self._gpu, setup.limits.max_kv_blocks, self._replayed.append, self._ring
+        )
+        self._scheduler = setup.scheduler(self._recorder, self._recorder)
+
+    def run(
+        self,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Outcome:
+        """Repeat each event; stop at the first that turns out differently.
+
+        `stop` is asked before each line, `progress` told of each line's number.
+        Raises `InputError` for a malformed line.
+        """
+        lines = 0
+        for number, record in self._recording:
+            if stop():
+                return Outcome(lines, self._recorder.ticks, None, interrupted=True)
+            self._repeat(number, record)
+            replayed = self._replayed.pop() if self._replayed else None
+            if replayed != record:
+                difference = Difference(number, record, replayed)
+                return Outcome(lines, self._recorder.ticks, difference, interrupted=False)
+            lines += 1
+            progress(number)
+        return Outcome(lines, self._recorder.ticks, None, interrupted=False)
+
+    def _repeat(self, number: int, record: Record) -> None:
+        """Do what `record` says was done; the recorder says what came of it."""
+        match record:
+            case Submit():
+                self._submit(self._request(number, record.request), record.at)
+            case Refuse(request=None):
+                self._replayed.append(record)  # it changed nothing, whatever it was
+            case Refuse(request=RequestRecord() as request):
+                self._gpu.wait_until(record.at)
+                self._submit(self._request(number, request), record.at)
+            case Cancel():
+                self._gpu.wait_until(record.at)
+                self._scheduler.cancel(record.id)
+            case Tick():
+                self._gpu.wait_until(record.start)
+                self._scheduler.tick()
+            case End():
+                self._recorder.end(complete=record.complete)
+
+    def _submit(self, request: Request, at: float) -> None:
+        try:
+            self._scheduler.submit(request, submitted_at=at)
+        except RequestError:
+            return  # the recorder heard of it
+
+    def _request(self, number: int, record: RequestRecord) -> Request:
+        given = record.prompt
+        prompt = self._slice(number, given) if isinstance(given, PromptSlice) else given
+        return Request(record.user, prompt, record.max_tokens, record.id)
+
+    def _slice(self, number: int, prompt: PromptSlice) -> tuple[int, ...]:
+        where = f"{self._recording.path}: line {number}"
+        if self._ring is None:
+            raise InputError(f"{where}: a prompt is a slice, but the header has no prompt_seed")
+        if not 0 <= prompt.start < self._ring.size:
+            raise InputError(
+                f"{where}: a prompt starts at {prompt.start}, not in 0..{self._ring.size - 1}"
+            )
+        return self._ring.prompt(prompt.start, prompt.length)
+
+
+_NOT_SIMULATED: Final = "was not run by the simulated GPU (`gpu` is null): it cannot be run again"
+
+
+def _setup(path: str, header: Header) -> Setup:
+    if header.gpu is None:
+        raise InputError(f"{path}: {_NOT_SIMULATED}")
+    gpu = header.gpu
+    return Setup(
+        limits=Limits(**msgspec.structs.asdict(header.limits)),
+        policy=header.policy,
+        admission=cast(Admission, header.admission),
+        latency=LatencyModel(**msgspec.structs.asdict(gpu.latency)),
+        seed=gpu.seed,
+        eos_rate=gpu.eos_rate,
+    )

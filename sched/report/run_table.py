@@ -1,0 +1,121 @@
+"""The result of a run as text: what happened to the requests, the figures, and each user."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from batchproof.sched.report.text import table
+
+USERS_SHOWN: Final = 16
+"""Users that get a line each; `--json` has them all."""
+
+_QUANTILES: Final = ("p50", "p90", "p99", "mean", "max")
+_TIMES: Final = {
+    "TTFT": "ttft_s",
+    "TBT": "tbt_s",
+    "latency": "latency_s",
+    "queue time": "queue_time_s",
+}
+_COUNTS: Final = {
+    "submitted": "submitted",
+    "finished": "finished",
+    "refused": "refused",
+    "output_tokens": "tokens",
+    "preemptions": "preemptions",
+}
+_USER_TIMES: Final = ("TTFT p50", "p99", "latency p50", "p99")
+
+
+def run_table(result: Mapping[str, Any]) -> str:
+    """Return the tables of a result that `run_result` made."""
+    parts = [
+        "\n".join((_title(result), _reconciled(result), *_refused(result))),
+        table(("figure", "value"), _figures(result)),
+        _number_table(("seconds", *_QUANTILES), _times(result)),
+        _number_table(("user", *_COUNTS.values(), *_USER_TIMES), _users(result["users"])),
+    ]
+    if len(result["users"]) > USERS_SHOWN:
+        parts[-1] += f"\n... and {len(result['users']) - USERS_SHOWN} more users: --json has all"
+    if not result["complete"]:
+        parts.append("interrupted: these are the results so far")
+    return "\n\n".join(parts)
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    return (
+        f"{result['workload']['source']}, seed {result['seed']}: policy {result['policy']} "
+        f"({result['admission']}), latency model {result['latency']}"
+    )
+
+
+def _reconciled(result: Mapping[str, Any]) -> str:
+    requests = result["requests"]
+    parts = [f"{name} {requests[name]:,}" for name in ("finished", "cancelled", "refused")]
+    if result["unfinished"]:
+        parts.append(f"unfinished {result['unfinished']:,}")
+    if result["lost"]:
+        parts.append(f"LOST {result['lost']:,}")
+    return f"submitted {requests['submitted']:,} = {' + '.join(parts)}"
+
+
+def _refused(result: Mapping[str, Any]) -> Iterable[str]:
+    why = {
+        "infeasible": f"could not fit even alone in {result['limits']['max_kv_blocks']:,} blocks",
+        "duplicate": "the id of a live request",
+        "invalid": "not a request that makes sense",
+    }
+    for reason, count in result["refusals"].items():
+        yield f"refused {count:,}: {why[reason]}"
+    if result["workload"].get("bad_rows"):
+        yield f"bad rows skipped: {result['workload']['bad_rows']:,}"
+
+
+def _figures(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    metrics, kv, tokens, batch = (result[name] for name in ("metrics", "kv", "tokens", "batch"))
+    blocks = kv["blocks"]
+    yield "throughput", f"{metrics['throughput_tokens_per_sec']:,.1f} tokens/s"
+    yield "virtual time", f"{result['elapsed_s']:,.3f} s in {result['ticks']:,} ticks"
+    yield "GPU utilisation", f"{metrics['gpu_utilization']:.1%} of ticks"
+    most = f"{batch['sequences_max']:,}"
+    yield "batch", f"{_number(batch['sequences_mean'])} sequences on average, at most {most}"
+    share = _percent(kv["blocks_mean"], blocks)
+    mean, most = _number(kv["blocks_mean"]), f"{kv['blocks_max']:,}"
+    yield "KV blocks", f"{mean} of {blocks:,} on average ({share}), at most {most}"
+    yield "output tokens", f"{tokens['output']:,}"
+    yield "preemptions", f"{result['preemptions']:,}"
+    yield (
+        "recomputed tokens",
+        f"{tokens['recomputed']:,} ({_percent(tokens['recomputed'], tokens['fed'])} of those fed)",
+    )
+    ends = ", ".join(f"{reason} {count:,}" for reason, count in result["finish_reasons"].items())
+    yield "finish reasons", ends
+
+
+def _times(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    for label, name in _TIMES.items():
+        yield label, *(_number(result[name][quantile], 3) for quantile in _QUANTILES)
+
+
+def _users(users: Mapping[str, Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+    for name, user in list(users.items())[:USERS_SHOWN]:
+        times = (user[figure][q] for figure in ("ttft_s", "latency_s") for q in ("p50", "p99"))
+        yield name, *(f"{user[count]:,}" for count in _COUNTS), *(_number(t, 3) for t in times)
+
+
+def _number(value: float | None, decimals: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{decimals}f}"
+
+
+def _percent(part: float | None, whole: float) -> str:
+    return "-" if part is None or not whole else f"{part / whole:.1%}"
+
+
+def _number_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in which numbers, everything but the first column, end in line."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    padded = [
+        [cell.rjust(width) if place else cell for cell in column]
+        for place, (column, width) in enumerate(zip(columns, widths, strict=True))
+    ]
+    first, *rest = zip(*padded, strict=True)
+    return table(first, rest)
