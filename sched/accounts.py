@@ -47,9 +47,7 @@ class Accounts(Mapping[str, Account]):
     `blocks_to_admit` says what admitting a waiting request would take.
     """
 
-    def __init__(
-        self, waiting: WaitingQueue, blocks_to_admit: Callable[[Candidate], int]
-    ) -> None:
+    def __init__(self, waiting: WaitingQueue, blocks_to_admit: Callable[[Candidate], int]) -> None:
         self._waiting = waiting
         self._blocks_to_admit = blocks_to_admit
         self._accounts: dict[str, Account] = {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from batchproof.sched.policy.protocol import Candidate, View
+from batchproof.sched.policy.protocol import Candidate, Plan, View
 from batchproof.spec.lifecycle import DECODING
 
 
@@ -62,6 +62,64 @@ def chunks(
         budget -= tokens
         seats -= 1
     return prefill
+
+
+def admissions(
+    view: View, candidates: Iterable[Candidate], free: int, budget: int, seats: int
+) -> tuple[list[Candidate], list[tuple[Candidate, int]]]:
+    """Admit in order while memory, budget and seats last; return them, and the first chunks.
+
+    The first that does not fit ends it: nobody passes those before them.
+    """
+    admit: list[Candidate] = []
+    prefill: list[tuple[Candidate, int]] = []
+    for candidate in candidates:
+        blocks = view.blocks_to_admit(candidate)
+        if blocks > free or not budget or not seats:
+            break
+        tokens = min(view.limits.chunk_size, candidate.prefill_left, budget)
+        admit.append(candidate)
+        prefill.append((candidate, tokens))
+        free -= blocks
+        budget -= tokens
+        seats -= 1
+    return admit, prefill
+
+
+def running_first(view: View) -> Plan:
+    """Serve residents, then admissions, each oldest first, until the budget or the seats end.
+
+    While a decode has no block to grow into, the youngest resident is preempted;
+    in a tick with a preemption nobody is admitted.
+    """
+    limits = view.limits
+    budget, seats, free = limits.token_budget, limits.max_batch_size, view.free_blocks
+    residents = sorted((*view.decoding, *view.prefilling), key=_number)
+    growing = {candidate.number for candidate in view.growing}
+    preempt: list[Candidate] = []
+    decode: list[Candidate] = []
+    prefill: list[tuple[Candidate, int]] = []
+    turn = 0
+    while turn < len(residents) and budget and seats:
+        candidate = residents[turn]
+        tokens = 1
+        if candidate.phase != DECODING:
+            tokens = min(limits.chunk_size, candidate.prefill_left, budget)
+            prefill.append((candidate, tokens))
+        elif candidate.number not in growing or free:
+            free -= candidate.number in growing
+            decode.append(candidate)
+        else:
+            preempt.append(residents.pop())
+            free += preempt[-1].block_count
+            continue
+        budget -= tokens
+        seats -= 1
+        turn += 1
+    if preempt:
+        return Plan(preempt, decode, prefill=prefill)
+    admit, first_chunks = admissions(view, view.waiting, free, budget, seats)
+    return Plan(decode=decode, admit=admit, prefill=prefill + first_chunks)
 
 
 def without(candidates: Sequence[Candidate], lost: Sequence[Candidate]) -> Sequence[Candidate]:

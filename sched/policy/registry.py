@@ -9,8 +9,11 @@ from batchproof.sched.errors import LimitsError
 from batchproof.sched.policy.protocol import Policy
 
 POLICIES: Final[Mapping[str, str]] = {
+    "orca": "batchproof.sched.policy.orca:Orca",
     "stall-free": "batchproof.sched.policy.stall_free:StallFree",
     "static": "batchproof.sched.policy.static:Static",
+    "vllm-v1": "batchproof.sched.policy.vllm_v1:VllmV1",
+    "vtc": "batchproof.sched.policy.vtc:Vtc",
 }
 """Name -> "module:class"; each class takes `admission=` and no other argument."""
 

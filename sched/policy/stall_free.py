@@ -5,8 +5,8 @@ way; then admissions, first come first served, each with its first chunk.
 """
 
 from batchproof.sched.config import Admission
-from batchproof.sched.policy.compose import chunks, decodes_first, without
-from batchproof.sched.policy.protocol import Candidate, Plan, View
+from batchproof.sched.policy.compose import admissions, chunks, decodes_first, without
+from batchproof.sched.policy.protocol import Plan, View
 
 
 class StallFree:
@@ -30,15 +30,5 @@ class StallFree:
 
         budget -= sum(tokens for _, tokens in prefill)
         seats -= len(prefill)
-        admit: list[Candidate] = []
-        for candidate in view.waiting:
-            blocks = view.blocks_to_admit(candidate)
-            if blocks > free or not budget or not seats:
-                break
-            tokens = min(limits.chunk_size, candidate.prefill_left, budget)
-            admit.append(candidate)
-            prefill.append((candidate, tokens))
-            free -= blocks
-            budget -= tokens
-            seats -= 1
-        return Plan(decode=decode, admit=admit, prefill=prefill)
+        admit, first_chunks = admissions(view, view.waiting, free, budget, seats)
+        return Plan(decode=decode, admit=admit, prefill=prefill + first_chunks)
