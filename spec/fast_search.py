@@ -7,10 +7,10 @@ much longer than the next, so that looking up costs a few binary searches and
 adding costs little merging. No parents are kept: the levels are, and a
 shortest trace is walked back through them.
 
-Predicates are asked once per view, and step predicates once per move of a
-view. That decides a property which looks at the view alone; that it does is
-spot-checked on a second state of each view, and by tests against the plain
-search.
+Predicates are not asked of every state, but of every view, and step predicates
+of every move of a view. That decides a property which looks at the view alone.
+That it does is spot-checked, on a few states when a view is first met and on
+one in every later level; a property that is found not to is refused.
 """
 
 import time
@@ -30,9 +30,15 @@ from batchproof.spec.search import DEADLOCK, Limits, Progress, decide
 
 States = NDArray[np.int64]
 """Packed states; sorted and distinct except where said."""
+PlainStep = tuple[Any, Any, Any]
+"""State, event, next state, in the plain model's terms."""
 
 CHUNK: Final = 1 << 20
 """Successors are sorted and made distinct whenever so many are at hand; bounds memory."""
+SPOTS: Final = 8
+"""Invariants are asked of so many states of a view when it is first met."""
+STEP_SPOTS: Final = 2
+"""Step predicates are asked of so many steps of a move when it is first met."""
 _BITS: Final = 63
 MERGE_RATIO: Final = 4
 """A visited array is merged with the next as long as it is less than so many times longer."""
@@ -95,9 +101,10 @@ class FastSearch:
         self._clock = clock
         self._visited: list[States] = []
         self._moves: dict[int, tuple[Move, ...]] = {}
-        self._asked: set[tuple[int, int]] = set()
-        """The (view, move) pairs whose step predicates were decided."""
+        self._answers: dict[int, list[bool]] = {}
+        """View -> what the invariants say."""
         self._fair: dict[tuple[int, int], bool] = {}
+        """(view, move) -> whether its class is weakly fair; a key says that it was decided."""
 
     @property
     def complete(self) -> bool:
@@ -168,8 +175,7 @@ class FastSearch:
                 if self.stopped is not None:
                     return done[0][:0]
             has_successor[step.where] |= True if step.possible is None else step.possible
-            if (step.view, step.number) not in self._asked:
-                self._asked.add((step.view, step.number))
+            if (step.view, step.number) not in self._fair:
                 self._decide_step(step)
             pending.append(step.after)
             size += len(step.after)
@@ -241,36 +247,36 @@ class FastSearch:
         raise ModelError(f"model {self.model.plain.name!r}: packed state {packed} comes from none")
 
     def _decide_states(self, level: States) -> None:
+        invariants = [prop for prop in self._properties if prop.kind == "invariant"]
         for first, last, view in self.runs(level):
-            if (view, -1) in self._asked:
-                continue
-            self._asked.add((view, -1))
-            packed, other = int(level[first]), int(level[last - 1])
-            state, spot = self.model.unpack(packed), self.model.unpack(other)
-            for prop in self._properties:
-                if prop.kind != "invariant":
-                    continue
-                holds = decide(prop, prop.predicate, state)
-                if decide(prop, prop.predicate, spot) != holds:
-                    raise not_of_the_view(prop)
-                if not holds and prop.name not in self.found:
-                    self.found[prop.name] = Evidence(len(self.levels) - 1, packed)
+            known = self._answers.get(view)
+            for at in _spread(first, last, 1 if known else SPOTS):
+                state = self.model.unpack(int(level[at]))
+                answers = [decide(prop, prop.predicate, state) for prop in invariants]
+                known = self._answers.setdefault(view, answers)
+                _compare(invariants, answers, known)
+            for prop, holds in zip(invariants, known or (), strict=True):
+                if not holds:
+                    evidence = Evidence(self.depth, int(level[first]))
+                    self.found.setdefault(prop.name, evidence)
 
     def _decide_step(self, step: Steps) -> None:
-        """Decide the step predicates of one move on its first step, spot-checked on its last."""
+        """Decide the step predicates of a move that is met for the first time."""
+        props = [prop for prop in self._properties if prop.kind in ("step", "witness")]
         first = self._plain_steps(step, 0)
-        last = self._plain_steps(step, -1)
         self._fair[step.view, step.number] = any(self._is_fair(event) for _, event, _ in first)
-        for prop in self._properties:
-            if prop.kind not in ("step", "witness"):
-                continue
-            wanted = prop.kind == "witness"
-            hits = [s for s in first if decide(prop, prop.predicate, *s) == wanted]
-            if bool(hits) != any(decide(prop, prop.predicate, *s) == wanted for s in last):
-                raise not_of_the_view(prop)
-            if hits and prop.name not in self.found:
-                evidence = Evidence(len(self.levels) - 1, int(step.before[0]), hits[0][1:])
-                self.found[prop.name] = evidence
+        hits = [_deciding(prop, first) for prop in props]
+        for at in _spread(1, len(step.after), STEP_SPOTS - 1) if props else ():
+            others = self._plain_steps(step, at)
+            _compare(
+                props,
+                [_deciding(p, others) is not None for p in props],
+                [hit is not None for hit in hits],
+            )
+        for prop, hit in zip(props, hits, strict=True):
+            if hit is not None:
+                evidence = Evidence(self.depth, int(step.before[0]), hit[1:])
+                self.found.setdefault(prop.name, evidence)
 
     def is_fair(self, step: Steps) -> bool:
         """Say whether steps, which the search has taken, are of a weakly fair class."""
@@ -280,7 +286,7 @@ class FastSearch:
         plain = self.model.plain
         return not isinstance(plain, Fair) or plain.fairness(event) is not None
 
-    def _plain_steps(self, step: Steps, at: int) -> list[tuple[Any, Any, Any]]:
+    def _plain_steps(self, step: Steps, at: int) -> list[PlainStep]:
         source = self.model.unpack(int(step.before[at]))
         target = self.model.unpack(int(step.after[at]))
         return [(source, event, target) for event in self._events(source, target)]
@@ -298,7 +304,7 @@ class FastSearch:
         plain = self.model.plain
         for packed in ends.tolist():
             if not isinstance(plain, Ending) or not plain.may_end(self.model.unpack(packed)):
-                self.found.setdefault(DEADLOCK.name, Evidence(len(self.levels) - 1, packed))
+                self.found.setdefault(DEADLOCK.name, Evidence(self.depth, packed))
                 return
 
     def _over_limit(self, waiting: int) -> str | None:
@@ -306,6 +312,26 @@ class FastSearch:
         if self._progress is not None:
             self._progress(Progress(self.states, self.transitions, waiting, self.depth, seconds))
         return self._limits.reached(self.states, seconds)
+
+
+def _spread(first: int, last: int, most: int) -> list[int]:
+    """Return up to `most` places from `first` to before `last`, evenly spread."""
+    count = min(most, last - first)
+    if count < 2:
+        return [(first + last) // 2] * count
+    return [first + i * (last - first - 1) // (count - 1) for i in range(count)]
+
+
+def _deciding(prop: Property, steps: Sequence[PlainStep]) -> PlainStep | None:
+    """Return the first of some steps that breaks a step property, or shows a witness."""
+    wanted = prop.kind == "witness"
+    return next((s for s in steps if decide(prop, prop.predicate, *s) == wanted), None)
+
+
+def _compare(props: Sequence[Property], answers: Sequence[bool], known: Sequence[bool]) -> None:
+    for prop, answer, other in zip(props, answers, known, strict=True):
+        if answer != other:
+            raise not_of_the_view(prop)
 
 
 def _distinct(parts: Sequence[States]) -> States:

@@ -111,7 +111,7 @@ class PackedMiniBatch:
                 )
                 mask = (1 << self._id_bits) - 1
                 fields.append(Field(self._place_shift(place), mask, table=table))
-        if len(line) == len(after.requests):
+        if line == tuple(range(len(after.requests))):
             fields = [Field(0, (1 << self.rest_bits) - 1)]
         running = tuple(after.requests[i] for i in after.running)
         return Move(self._view(running, len(after.queue)), tuple(fields))

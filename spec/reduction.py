@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchproof.spec.machine import Model, ModelError, Reduced
+from batchproof.spec.machine import Fair, Model, ModelError, Reduced
 from batchproof.spec.property import Property
 from batchproof.spec.search import Search, decide
 
@@ -34,8 +34,9 @@ class Folding:
 def verify(model: Model, properties: Sequence[Property] = ()) -> Folding:
     """Check, for every reachable state, that the model's canonical form behaves as it does.
 
-    For each: the canonical form is its own; the successors of both fold to the
-    same states; and every property says the same of both, and of their steps.
+    For each: the canonical form is its own; the steps of both, of each class of
+    fairness, fold to the same states; and every property says the same of both,
+    and of their steps.
 
     Raises:
         ModelError: the model has no canonical form, or a state behaves otherwise than its own.
@@ -77,6 +78,7 @@ def _behavior(model: Any, state: Any, properties: Sequence[Property]) -> Hashabl
     steps = frozenset(
         (
             model.canonical(after),
+            model.fairness(event) if isinstance(model, Fair) else None,
             tuple(decide(p, p.predicate, state, event, after) for p in of_steps),
         )
         for event, after in model.successors(state)

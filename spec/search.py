@@ -170,6 +170,11 @@ class Search:
         self._properties = {prop.name: prop for prop in properties}
         self._invariants = [prop for prop in properties if prop.kind == "invariant"]
         self._steps = [prop for prop in properties if prop.kind in ("step", "witness")]
+        self._of_states = [(p, predicate) for p in properties for predicate in _of_states(p)]
+        """What must not tell folded states apart: asked of new states and now and then."""
+        self._of_runs = [(p, predicate) for p, predicate in self._of_states if p.kind == "liveness"]
+        """Of these, what a fold could make or hide a cycle of: asked of every step."""
+        self._folds = 0
         self._limits = limits or Limits()
         self._most_states = self._limits.max_states or sys.maxsize
         self._progress = progress
@@ -251,7 +256,7 @@ class Search:
 
     def _number(self, state: Any, parent: int) -> int:
         """Return the number of a state; a new one is recorded, and its invariants decided."""
-        form = state if self._canonical is None else self._canonical(state)
+        form = self._form(state)
         try:
             number = self._numbers.setdefault(form, len(self.states))
         except TypeError as error:
@@ -259,12 +264,15 @@ class Search:
                 f"model {self.model.name!r}: state {form!r} cannot be hashed ({error}); "
                 "make states of tuples, frozensets and frozen dataclasses"
             ) from error
-        if number == len(self.states):
+        is_new = number == len(self.states)
+        if is_new:
             self.states.append(form)
             self.parents.append(parent)
-            if self._canonical is not None:
-                self._check_fold(state, form, spot=number % RECHECK_EVERY == 0)
             self._decide_state(number, form)
+        if self._canonical is not None:
+            self._folds += 1
+            spot = is_new or self._folds % RECHECK_EVERY == 0
+            self._check_fold(state, form, self._of_states if spot else self._of_runs)
         return number
 
     def _decide_state(self, number: int, state: Any) -> None:
@@ -273,18 +281,19 @@ class Search:
                 self.found[prop.name] = Found(number)
                 self._invariants = [p for p in self._invariants if p.name not in self.found]
 
-    def _check_fold(self, state: Any, form: Any, *, spot: bool) -> None:
-        if spot and self._canonical is not None and self._canonical(form) != form:
-            raise ModelError(f"model {self.model.name!r}: canonical is not idempotent on {form!r}")
+    def _check_fold(
+        self, state: Any, form: Any, predicates: Sequence[tuple[Property, Callable[..., bool]]]
+    ) -> None:
         if form == state:
             return
-        for prop in self._properties.values():
-            for predicate in _of_states(prop):
-                if decide(prop, predicate, state) != decide(prop, predicate, form):
-                    raise PropertyError(
-                        f"property {prop.name!r} tells {state!r} from {form!r}, which the model "
-                        "folds together: check it without reductions"
-                    )
+        if predicates is self._of_states and self._form(form) != form:
+            raise ModelError(f"model {self.model.name!r}: canonical is not idempotent on {form!r}")
+        for prop, predicate in predicates:
+            if decide(prop, predicate, state) != decide(prop, predicate, form):
+                raise PropertyError(
+                    f"property {prop.name!r} tells {state!r} from {form!r}, which the model "
+                    "folds together: check it without reductions"
+                )
 
     def _decide_step(self, number: int, state: Any, event: Any, after: Any) -> None:
         for prop in self._steps:
@@ -370,7 +379,15 @@ class Search:
         return graph.class_number(self._fairness(event))
 
     def _form(self, state: Any) -> Any:
-        return state if self._canonical is None else self._canonical(state)
+        if self._canonical is None:
+            return state
+        try:
+            return self._canonical(state)
+        except Exception as error:
+            raise ModelError(
+                f"model {self.model.name!r}: canonical of {state!r} raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _not_a_symmetry(self, state: Any) -> ModelError:
         return ModelError(

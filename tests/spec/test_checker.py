@@ -350,6 +350,15 @@ def test_canonical_that_is_not_its_own():
         check(Shifting())
 
 
+def test_canonical_that_raises():
+    class Unsure(Die):
+        def canonical(self, state):
+            return 6 // state
+
+    with pytest.raises(ModelError, match="'die': canonical of 0 raised ZeroDivisionError"):
+        check(Unsure())
+
+
 class Overfolded(Die):
     """Folds every face with every other, though only a six goes on to seven."""
 
