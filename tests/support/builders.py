@@ -93,3 +93,15 @@ class FailingExecutor:
 
     def now(self) -> float:
         return float(self.inner.now())
+
+
+def crowd(scheduler: Scheduler) -> None:
+    """Submit more than the machine can hold, of all sizes."""
+    sizes = [(7, 14), (7, 14), (20, 5), (1, 1), (9, 9), (2, 20)]
+    submitted(
+        scheduler, [a_request(f"r{i}", prompt, most) for i, (prompt, most) in enumerate(sizes)]
+    )
+
+
+def a_scheduler(executor: Any = None, limits: Limits = SMALL) -> Scheduler:
+    return Scheduler(limits, executor=executor or a_gpu(limits))
