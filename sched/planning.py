@@ -113,7 +113,7 @@ def _check_preemptions(plan: Plan, view: SchedulerView) -> None:
     chosen = _distinct(plan.preempt, "preempts")
     for candidate in chosen.difference(view.decoding, view.prefilling):
         raise _BrokenRuleError("rule 1", f"{candidate!r} holds no blocks to give up")
-    for candidate in chosen.intersection(plan.decode, (c for c, _ in plan.prefill)):
+    for candidate in chosen.intersection([*plan.decode, *(c for c, _ in plan.prefill)]):
         raise _BrokenRuleError("rule 1", f"{candidate!r} is preempted and scheduled at once")
 
 
