@@ -1,0 +1,1 @@
+"""A server over the scheduler: an OpenAI-compatible endpoint."""
