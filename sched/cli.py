@@ -36,6 +36,7 @@ def make_app() -> App:
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
+        suppress_keyboard_interrupt=False,
     )
     for name, summary in COMMANDS.items():
         app.command(f"batchproof.sched.commands.{name}:{name}", name=name, help=summary)

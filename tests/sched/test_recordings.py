@@ -212,7 +212,7 @@ BAD_FILES = {
     "gzip-cut": (gzip.compress(AZURE.encode())[:-12], "its gzip data ends too early: the file"),
     "gzip-cut-in-its-header": (gzip.compress(b"")[:5], "its gzip data ends too early"),
     "gzip-damaged": (gzip.compress(b"", mtime=0)[:10] + b"\xff" * 30, "its gzip data is damaged"),
-    "gzip-in-name-only": (b"\x1f\x8bxx", "its gzip data is damaged"),
+    "gzip-in-its-first-bytes-only": (b"\x1f\x8b" + b"x" * 30, "its gzip data is damaged"),
     "neither-format": (
         b"a,b,c\n1,2,3\n",
         "line 1 is 'a,b,c': neither the header of an Azure trace "
