@@ -110,7 +110,7 @@ class Quantiles:
             self._sketch.merge(other._sketch)
         self.count += other.count
         self.total += other.total
-        if not other.max <= self.max:
+        if other.count and not other.max <= self.max:
             self.max = other.max
         self._values += other._values
         self._weights += other._weights
