@@ -8,6 +8,7 @@ and steps, then liveness on the graph that the search kept. A verdict is
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 from batchproof.spec.counterexample import Trace
@@ -100,6 +101,7 @@ def check(
     Raises:
         ModelError: the model breaks the contract of `Model`.
         PropertyError: a predicate raised, or tells states apart that the model folds.
+
     """
     start = time.perf_counter()
     liveness = [prop for prop in properties if prop.kind == "liveness"]
@@ -112,36 +114,73 @@ def check(
         progress=progress,
     ).run()
     seconds = time.perf_counter() - start
-    verdicts = [safety_verdict(search, DEADLOCK, seconds)] if deadlock else []
-    for prop in properties:
-        if prop.kind == "liveness":
-            verdicts.append(_liveness_verdict(search, prop, fair=fair))
-        else:
-            verdicts.append(safety_verdict(search, prop, seconds))
-    verdicts += [_recovery_verdict(search, prop) for prop in recover]
+    verdicts = [
+        safety_verdict(search, prop, seconds)
+        for prop in (*([DEADLOCK] if deadlock else []), *properties)
+        if prop.kind != "liveness"
+    ]
+    questions: list[Question] = [
+        (prop, partial(_liveness_verdict, search, prop, fair=fair)) for prop in liveness
+    ]
+    questions += [(prop, partial(_recovery_verdict, search, prop)) for prop in recover]
+    on_runs, stopped = in_turn(questions, search, start, limits)
     return Report(
         model=model.name,
         states=len(search.states),
         transitions=search.transitions,
         depth=search.depth,
         seconds=time.perf_counter() - start,
-        stopped=search.stopped,
-        verdicts=tuple(verdicts),
+        stopped=stopped,
+        verdicts=(*verdicts, *on_runs),
     )
 
 
 class SafetySearch(Protocol):
     """What a verdict on safety is made from: the plain search or the fast one, after its run."""
 
-    @property
-    def complete(self) -> bool: ...  # noqa: D102
+    stopped: str | None
+    """Why it gave up, None if it covered everything."""
 
     @property
-    def depth(self) -> int: ...  # noqa: D102
+    def complete(self) -> bool:
+        """Whether it covered everything."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How deep it went, in events."""
+        ...
 
     def trace_of(self, name: str) -> Trace | None:
         """Return a shortest run to where a property was first decided, None if it was not."""
         ...
+
+
+Question = tuple[Property, Callable[[], Verdict]]
+"""A property of runs, and how to decide it."""
+
+
+def in_turn(
+    questions: Sequence[Question], search: SafetySearch, start: float, limits: Limits | None
+) -> tuple[list[Verdict], str | None]:
+    """Decide one property after another; return the verdicts, and why it was given up if it was.
+
+    Ctrl-C, or a limit of time or memory passed since `start`, makes the rest `incomplete`.
+    """
+    stopped = search.stopped
+    limits = limits or Limits()
+    verdicts: list[Verdict] = []
+    for prop, answer in questions:
+        exhausted = limits.reached(0, time.perf_counter() - start)
+        stopped = stopped or exhausted
+        if exhausted is None and stopped != "interrupted":
+            try:
+                verdicts.append(answer())
+                continue
+            except KeyboardInterrupt:
+                stopped = "interrupted"
+        verdicts.append(Verdict(prop, "incomplete", search.depth, 0.0))
+    return verdicts, stopped
 
 
 def safety_verdict(search: SafetySearch, prop: Property, seconds: float) -> Verdict:

@@ -10,11 +10,12 @@ Steps are worked out again rather than stored.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchproof.spec.checker import Report, Verdict, check, safety_verdict
+from batchproof.spec.checker import Question, Report, Verdict, check, in_turn, safety_verdict
 from batchproof.spec.fast_search import FastSearch, States, not_of_the_view
 from batchproof.spec.packed import PackedModel
 from batchproof.spec.property import Property
@@ -50,6 +51,7 @@ def check_packed(
     Raises:
         ModelError, PropertyError: as `checker.check`, and if a property cannot
             be decided from the view.
+
     """
     start = time.perf_counter()
     search = FastSearch(model, properties, limits=limits, progress=progress).run()
@@ -60,73 +62,88 @@ def check_packed(
         if prop.kind != "liveness"
     ]
     liveness = [prop for prop in properties if prop.kind == "liveness"]
-    if liveness or recover:
-        verdicts += _liveness_verdicts(search, liveness, recover, fair=fair, limits=limits)
+    runs = _Runs(search, liveness, fair, limits)
+    questions: list[Question] = [(prop, partial(runs.liveness_verdict, prop)) for prop in liveness]
+    questions += [(prop, partial(runs.recovery_verdict, prop)) for prop in recover]
+    on_runs, stopped = in_turn(questions, search, start, limits)
     return Report(
         model=model.plain.name,
         states=search.states,
         transitions=search.transitions,
         depth=search.depth,
         seconds=time.perf_counter() - start,
-        stopped=search.stopped,
-        verdicts=tuple(verdicts),
+        stopped=stopped,
+        verdicts=(*verdicts, *on_runs),
     )
 
 
-def _liveness_verdicts(
-    search: FastSearch,
-    liveness: Sequence[Property],
-    recover: Sequence[Property],
-    *,
-    fair: bool,
-    limits: Limits | None,
-) -> list[Verdict]:
-    if not search.complete:
-        return [Verdict(p, "incomplete", search.depth, 0.0) for p in (*liveness, *recover)]
-    start = time.perf_counter()
-    states = np.sort(np.concatenate(search.levels))
-    obligations = {prop.name: _obligation(search, prop, states) for prop in liveness}
-    sweepable = [obligation for obligation in obligations.values() if obligation is not None]
-    ends = _sweep(search, states, sweepable, fair=fair)
-    seconds = time.perf_counter() - start
-    verdicts: list[Verdict] = []
-    for prop in liveness:
-        obligation = obligations[prop.name]
-        if ends is None or obligation is None or bool(np.any(obligation.open & ends.runs)):
-            verdicts += _ask_plain(search, liveness=(prop,), fair=fair, limits=limits)
-        else:
-            note = f"within {obligation.worst} fair steps"
-            verdicts.append(Verdict(prop, "holds", search.depth, seconds, note=note))
-    for prop in recover:
-        if ends is None or not all(
-            decide(prop, prop.predicate, search.model.unpack(packed))
-            for packed in states[ends.dead].tolist()
+@dataclass
+class _Runs:
+    """What is asked of the runs of a searched model; the sweep is made once, when first needed."""
+
+    search: FastSearch
+    liveness: Sequence[Property]
+    fair: bool
+    limits: Limits | None
+
+    @cached_property
+    def states(self) -> States:
+        """All states, sorted."""
+        return np.sort(np.concatenate(self.search.levels))
+
+    @cached_property
+    def obligations(self) -> dict[str, Obligation | None]:
+        """Where each liveness property is open."""
+        return {prop.name: _obligation(self.search, prop, self.states) for prop in self.liveness}
+
+    @cached_property
+    def ends(self) -> "Ends | None":
+        """Where runs end; None if some do not."""
+        known = [obligation for obligation in self.obligations.values() if obligation is not None]
+        return _sweep(self.search, self.states, known, fair=self.fair)
+
+    def liveness_verdict(self, prop: Property) -> Verdict:
+        """Decide "leads to"."""
+        start = time.perf_counter()
+        if not self.search.complete:
+            return Verdict(prop, "incomplete", self.search.depth, 0.0)
+        obligation = self.obligations[prop.name]
+        if self.ends is None or obligation is None or np.any(obligation.open & self.ends.runs):
+            return self._ask_plain(prop, liveness=(prop,))
+        note = f"within {obligation.worst} fair steps"
+        return self._holds(prop, start, note)
+
+    def recovery_verdict(self, prop: Property) -> Verdict:
+        """Decide whether the predicate remains reachable: it does if every run ends in it."""
+        start = time.perf_counter()
+        if not self.search.complete:
+            return Verdict(prop, "incomplete", self.search.depth, 0.0)
+        unpack = self.search.model.unpack
+        if self.ends is None or not all(
+            decide(prop, prop.predicate, unpack(packed))
+            for packed in self.states[self.ends.dead].tolist()
         ):
-            verdicts += _ask_plain(search, recover=(prop,), limits=limits)
-        else:
-            note = "can always be reached"
-            verdicts.append(Verdict(prop, "holds", search.depth, seconds, note=note))
-    return verdicts
+            return self._ask_plain(prop, recover=(prop,))
+        return self._holds(prop, start, "can always be reached")
 
+    def _holds(self, prop: Property, start: float, note: str) -> Verdict:
+        seconds = time.perf_counter() - start
+        return Verdict(prop, "holds", self.search.depth, seconds, note=note)
 
-def _ask_plain(
-    search: FastSearch,
-    *,
-    liveness: Sequence[Property] = (),
-    recover: Sequence[Property] = (),
-    fair: bool = True,
-    limits: Limits | None,
-) -> tuple[Verdict, ...]:
-    report = check(
-        search.model.plain,
-        liveness,
-        recover=recover,
-        reduce=False,
-        fair=fair,
-        deadlock=False,
-        limits=limits,
-    )
-    return report.verdicts
+    def _ask_plain(
+        self, prop: Property, liveness: Sequence[Property] = (), recover: Sequence[Property] = ()
+    ) -> Verdict:
+        plain = self.search.model.plain
+        report = check(
+            plain,
+            liveness,
+            recover=recover,
+            reduce=False,
+            fair=self.fair,
+            deadlock=False,
+            limits=self.limits,
+        )
+        return report[prop.name]
 
 
 def _obligation(search: FastSearch, prop: Property, states: States) -> Obligation | None:
@@ -137,6 +154,7 @@ def _obligation(search: FastSearch, prop: Property, states: States) -> Obligatio
 
     Raises:
         PropertyError: a predicate looks at more than the view.
+
     """
     is_open = np.zeros(len(states), dtype=np.bool_)
     for first, last, _ in search.runs(states):

@@ -128,6 +128,7 @@ class FastSearch:
         Raises:
             ModelError: the moves of a view lead outside 63 bits.
             PropertyError: a predicate raised, or looks at more than the view.
+
         """
         self._start = self._clock()
         frontier = np.unique(np.array(self.model.initial(), dtype=np.int64))

@@ -26,7 +26,7 @@ class Liveness:
     counterexample: Trace | None = None
     """A lasso, or a run that ends too early; None if there is none in the explored graph."""
     worst: int | None = None
-    """If it holds: the most fair steps from a trigger to the predicate; None if there is no most."""
+    """If it holds: the most fair steps from a trigger to the predicate, None if unbounded."""
 
 
 def leads_to(search: Search, prop: Property, *, fair: bool = True) -> Liveness:
@@ -38,6 +38,7 @@ def leads_to(search: Search, prop: Property, *, fair: bool = True) -> Liveness:
 
     Raises:
         PropertyError: the predicate or the trigger raised.
+
     """
     graph = _graph_of(search)
     pending, starts = _obligations(search, graph, prop)

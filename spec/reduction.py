@@ -41,6 +41,7 @@ def verify(model: Model, properties: Sequence[Property] = ()) -> Folding:
     Raises:
         ModelError: the model has no canonical form, or a state behaves otherwise than its own.
         PropertyError: a predicate raised.
+
     """
     if not isinstance(model, Reduced):
         raise ModelError(f"model {model.name!r} has no canonical form to verify")

@@ -16,7 +16,7 @@ from batchproof.spec.search import DEADLOCK
 
 LOCATIONS: Final[Mapping[str, str]] = {
     "mini-batch": "batchproof.spec.mini_batch_family:MODEL_FAMILY",
-    "batching": "batchproof.spec.model:MODEL_FAMILY",
+    "batching": "batchproof.sched.batching_family:MODEL_FAMILY",
 }
 """Model name -> `module:attribute` of its `ModelFamily`, in the order of a bare `check`."""
 
@@ -81,6 +81,7 @@ def load(name: str) -> ModelFamily:
 
     Raises:
         KeyError: no model has that name; `LOCATIONS` has those that there are.
+
     """
     module_name, _, attribute = LOCATIONS[name].partition(":")
     family = getattr(importlib.import_module(module_name), attribute)

@@ -18,6 +18,7 @@ def reproduces(
 
     Raises:
         PropertyError: a predicate raised.
+
     """
     run = _run(model, choices)
     if run is None:

@@ -86,6 +86,7 @@ def decide(prop: Property, predicate: Callable[..., bool], *subject: Any) -> boo
 
     Raises:
         PropertyError: the predicate raised; the message shows the state.
+
     """
     try:
         return bool(predicate(*subject))
@@ -199,6 +200,7 @@ class Search:
             ModelError: the model's states are not hashable, its successors raise
                 or are not the same when asked again, or its canonical form is not one.
             PropertyError: a predicate raised, or tells folded states apart.
+
         """
         start = self._clock()
         try:

@@ -3,8 +3,7 @@
 import importlib.util
 import json as json_text
 import resource
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from batchproof.sched.commands.terminal import progress_bar
 from batchproof.sched.errors import InputError
 from batchproof.sched.report.check import report_as_json, title, verdict_table
 from batchproof.sched.report.counterexample import render
@@ -79,6 +79,7 @@ def check(
     Raises:
         InputError: an unknown model, bound, policy or property; a limit that is
             no limit; a model or a property at fault; a file that cannot be written.
+
     """
     limits = _limits(max_states, max_seconds, max_memory)
     jobs = list(_jobs(model, bound or (), policy or (), property or ()))
@@ -98,33 +99,36 @@ def check(
 
 
 def _run(job: Job, *, full: bool, fair: bool, limits: Limits) -> Report:
-    show = _progress_line(job.subject) if sys.stderr.isatty() else None
-    try:
-        if full and job.family.packed is not None and importlib.util.find_spec("numpy"):
-            from batchproof.spec.fast_check import check_packed
+    packed = job.family.packed if full and importlib.util.find_spec("numpy") else None
+    with progress_bar(f"{job.family.name} {job.bound.name}") as show:
 
-            return check_packed(
-                job.family.packed(job.bound),
+        def tell(progress: Progress) -> None:
+            note = f"states, {progress.rate:,.0f}/s, frontier {progress.frontier:,}, depth "
+            show(progress.states, None, f"{note}{progress.depth}")
+
+        try:
+            if packed is not None:
+                from batchproof.spec.fast_check import check_packed
+
+                return check_packed(
+                    packed(job.bound),
+                    job.properties,
+                    recover=job.recover,
+                    fair=fair,
+                    limits=limits,
+                    progress=tell,
+                )
+            return check_model(
+                _model(job),
                 job.properties,
                 recover=job.recover,
+                reduce=not full,
                 fair=fair,
                 limits=limits,
-                progress=show,
+                progress=tell,
             )
-        return check_model(
-            _model(job),
-            job.properties,
-            recover=job.recover,
-            reduce=not full,
-            fair=fair,
-            limits=limits,
-            progress=show,
-        )
-    except CheckError as error:
-        raise InputError(str(error)) from error
-    finally:
-        if show is not None:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        except CheckError as error:
+            raise InputError(str(error)) from error
 
 
 def _model(job: Job) -> Model:
@@ -209,19 +213,6 @@ def resident_mb() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE / 1e6
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def _progress_line(subject: Subject) -> Callable[[Progress], None]:
-    def show(progress: Progress) -> None:
-        print(
-            f"\r\x1b[K{subject.model} {subject.bound}: {progress.states:,} states, "
-            f"{progress.rate:,.0f}/s, frontier {progress.frontier:,}, depth {progress.depth}",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    return show
 
 
 def _show(job: Job, report: Report) -> None:
