@@ -8,7 +8,7 @@ when a policy reads them. A user whose last request has ended is forgotten.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from batchproof.sched.policy.protocol import Candidate
 from batchproof.sched.request import Sequence
@@ -23,12 +23,23 @@ _NOBODY_WAITS: Final = Line()
 class Account:
     """One user's live requests: a `policy.UserView`."""
 
-    __slots__ = ("arrival", "held", "live", "outstanding", "residents", "user_id", "waiting")
+    __slots__ = (
+        "arrival",
+        "held",
+        "live",
+        "outstanding",
+        "residents",
+        "turn",
+        "user_id",
+        "waiting",
+    )
 
-    def __init__(self, user_id: str, arrival: int) -> None:
+    def __init__(self, user_id: str, arrival: int, turn: int) -> None:
         self.user_id = user_id
         self.arrival = arrival
         """Its place in the order in which users became active."""
+        self.turn = turn
+        """How many admissions there had been at its own last one, or when it became active."""
         self.live = 0
         self.held = 0
         self.outstanding = 0
@@ -52,6 +63,7 @@ class Accounts(Mapping[str, Account]):
         self._blocks_to_admit = blocks_to_admit
         self._accounts: dict[str, Account] = {}
         self._arrivals = count()
+        self._admissions = 0
         self._stale: dict[Account, None] = {}
         self._by_usage = _Order(_usage)
         self._by_load = _Order(_load)
@@ -67,7 +79,7 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def waiting_by_usage(self) -> Iterator[Account]:
-        """The users with a waiting request, least blocks held first, then the oldest request."""
+        """Users with a waiting request: least blocks held first, then least recently admitted."""
         self._refresh()
         return self._by_usage.ascending()
 
@@ -88,7 +100,9 @@ class Accounts(Mapping[str, Account]):
         user_id = sequence.user_id
         account = self._accounts.get(user_id)
         if account is None:
-            account = self._accounts[user_id] = Account(user_id, next(self._arrivals))
+            account = self._accounts[user_id] = Account(
+                user_id, next(self._arrivals), self._admissions
+            )
         account.live += 1
         account.outstanding += self._blocks_to_admit(sequence)
         account.waiting = self._waiting.by_user[user_id]
@@ -98,6 +112,8 @@ class Accounts(Mapping[str, Account]):
         """Count the blocks of a request that has just left the waiting ones."""
         account = self._accounts[sequence.user_id]
         account.held += len(sequence.blocks)
+        self._admissions += 1
+        account.turn = self._admissions
         insort(account.residents, sequence, key=_number)
         self._stale[account] = None
 
@@ -144,14 +160,15 @@ class Accounts(Mapping[str, Account]):
 
 
 class _Order:
-    """Accounts in ascending order of a key whose second half is nobody else's."""
+    """Accounts in ascending order of a key that no other account has."""
 
     __slots__ = ("_key", "_keys", "_sorted")
 
-    def __init__(self, key: Callable[[Account], tuple[int, int] | None]) -> None:
+    def __init__(self, key: Callable[[Account], tuple[int, ...] | None]) -> None:
         self._key = key
-        self._keys: dict[Account, tuple[int, int]] = {}
-        self._sorted: list[tuple[int, int, Account]] = []
+        self._keys: dict[Account, tuple[int, ...]] = {}
+        self._sorted: list[tuple[Any, ...]] = []
+        """Keys, each followed by its account."""
 
     def place(self, account: Account, *, gone: bool = False) -> None:
         """Put an account where its key belongs now, or nowhere if it has none or is gone."""
@@ -168,19 +185,19 @@ class _Order:
 
     def ascending(self) -> Iterator[Account]:
         """Yield the accounts, the smallest key first."""
-        return (entry[2] for entry in self._sorted)
+        return (entry[-1] for entry in self._sorted)
 
     def largest(self) -> int:
-        """Return the first half of the largest key, or 0."""
-        return self._sorted[-1][0] if self._sorted else 0
+        """Return the first number of the largest key, or 0."""
+        return int(self._sorted[-1][0]) if self._sorted else 0
 
 
-def _usage(account: Account) -> tuple[int, int] | None:
+def _usage(account: Account) -> tuple[int, ...] | None:
     oldest = next(iter(account.waiting), None)
-    return None if oldest is None else (account.held, oldest.number)
+    return None if oldest is None else (account.held, account.turn, oldest.number)
 
 
-def _load(account: Account) -> tuple[int, int]:
+def _load(account: Account) -> tuple[int, ...]:
     return account.load, account.arrival
 
 

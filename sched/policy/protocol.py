@@ -120,7 +120,11 @@ class UsersView(Protocol):
 
     @property
     def waiting_by_usage(self) -> Iterable[UserView]:
-        """Those with a waiting request: least blocks held first, then the oldest waiting."""
+        """Those with a waiting request: least blocks held first, then least recently admitted.
+
+        A user that was never admitted since it became active counts as admitted then;
+        what is still a tie goes to the oldest waiting request.
+        """
         ...
 
     @property

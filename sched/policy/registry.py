@@ -9,8 +9,10 @@ from batchproof.sched.errors import LimitsError
 from batchproof.sched.policy.protocol import Policy
 
 POLICIES: Final[Mapping[str, str]] = {
+    "fair-lane": "batchproof.sched.policy.fair_lane:FairLane",
     "orca": "batchproof.sched.policy.orca:Orca",
     "stall-free": "batchproof.sched.policy.stall_free:StallFree",
+    "prefill-first": "batchproof.sched.policy.prefill_first:PrefillFirst",
     "static": "batchproof.sched.policy.static:Static",
     "vllm-v1": "batchproof.sched.policy.vllm_v1:VllmV1",
     "vtc": "batchproof.sched.policy.vtc:Vtc",
