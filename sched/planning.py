@@ -1,12 +1,15 @@
 """What a policy is shown, and whether what it answers obeys the rules."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import cast
 
 from batchproof.sched.accounts import Accounts
 from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import Admission, Limits
 from batchproof.sched.errors import PolicyError
 from batchproof.sched.policy.protocol import Candidate, Plan
+from batchproof.sched.request import Sequence
 from batchproof.sched.waiting import WaitingQueue
 
 
@@ -50,7 +53,7 @@ class SchedulerView:
         return self._pool.free
 
     @property
-    def prefilling(self) -> Sequence[Candidate]:
+    def prefilling(self) -> SequenceOf[Candidate]:
         """The prefilling requests, in order of admission."""
         return tuple(self._prefilling)
 
@@ -66,10 +69,14 @@ class SchedulerView:
 
     def blocks_to_admit(self, candidate: Candidate) -> int:
         """Return the blocks that admitting `candidate` would take now (rule 3)."""
-        prompt, most = candidate.prompt_len, candidate.max_tokens
+        return cast(Sequence, candidate).admission_blocks
+
+    def admission_blocks(self, sequence: Sequence) -> int:
+        """Work them out, when a request begins to wait."""
+        prompt, most = sequence.prompt_len, sequence.max_tokens
         if self._peak_at_admission:
             return self.limits.blocks_at_peak(prompt, most)
-        return self.limits.blocks_at_admission(prompt, most - candidate.remaining, most)
+        return self.limits.blocks_at_admission(prompt, len(sequence.generated), most)
 
 
 class _BrokenRuleError(Exception):
@@ -78,7 +85,7 @@ class _BrokenRuleError(Exception):
         self.rule = rule
 
 
-def check_plan(policy: str, plan: Plan, view: SchedulerView) -> Sequence[Candidate]:
+def check_plan(policy: str, plan: Plan, view: SchedulerView) -> SequenceOf[Candidate]:
     """Return the decodes of the plan that must grow; raise `PolicyError` if it breaks a rule.
 
     The cost is in proportion to the plan; a plan that decodes exactly
@@ -100,7 +107,7 @@ def check_plan(policy: str, plan: Plan, view: SchedulerView) -> Sequence[Candida
     return grown
 
 
-def _check_decodes(plan: Plan, view: SchedulerView) -> Sequence[Candidate]:
+def _check_decodes(plan: Plan, view: SchedulerView) -> SequenceOf[Candidate]:
     if plan.decode is view.decoding:
         return view.growing
     chosen = _distinct(plan.decode, "decodes")
@@ -161,7 +168,7 @@ def _check_totals(plan: Plan, view: SchedulerView, grown: int) -> None:
         raise _BrokenRuleError("rule 3", f"{taken} blocks to take, {free} free")
 
 
-def _distinct(candidates: Sequence[Candidate], verb: str) -> set[Candidate]:
+def _distinct(candidates: SequenceOf[Candidate], verb: str) -> set[Candidate]:
     distinct = set(candidates)
     if len(distinct) != len(candidates):
         raise _BrokenRuleError("rule 6", f"{verb} the same request twice")

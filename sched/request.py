@@ -56,6 +56,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "admission_blocks",
         "blocks",
         "computed_max",
         "context_len",
@@ -79,7 +80,7 @@ class Sequence:
     )
 
     def __init__(
-        self, request: Request, prompt: tuple[int, ...], number: int, submitted_at: float
+        self, request: Request, prompt: "array[int]", number: int, submitted_at: float
     ) -> None:
         self.request = request
         self.request_id = request.request_id
@@ -90,6 +91,8 @@ class Sequence:
         self.prompt_len = len(prompt)
         self.max_tokens = request.max_tokens
         self.generated = request.generated
+        self.admission_blocks = 0
+        """While it waits: the blocks that admitting it takes."""
         self.blocks: list[int] = []
         self.context_len = self.prompt_len
         """Tokens to prefill in this residency: the prompt and what was generated before it."""
@@ -131,10 +134,9 @@ class Sequence:
         if self.request.phase == DECODING:
             return self.generated[-1:]
         start, end = self.prefilled, self.prefilled + self.scheduled
-        chunk = self.prompt[start:end]
+        chunk = self.prompt[start:end].tolist()
         if end > self.prompt_len:
-            start = max(start - self.prompt_len, 0)
-            return (*chunk, *self.generated[start : end - self.prompt_len])
+            chunk += self.generated[max(start - self.prompt_len, 0) : end - self.prompt_len]
         return chunk
 
     @property
@@ -161,7 +163,7 @@ class Sequence:
         return f"<Sequence {self.number} of {self.request!r}>"
 
 
-def checked_prompt(request: Request, limits: Limits) -> tuple[int, ...]:
+def checked_prompt(request: Request, limits: Limits) -> "array[int]":
     """Return the prompt; raise a `RequestError` unless the request could finish alone (rule 4)."""
     for name in ("request_id", "user_id"):
         value = getattr(request, name)
@@ -191,12 +193,11 @@ _NOT_PROMPTS = (bytes, bytearray, set, frozenset, dict)
 """Their elements would pass for token ids, though not in an order that was meant."""
 
 
-def _token_ids(request: Request) -> tuple[int, ...]:
+def _token_ids(request: Request) -> "array[int]":
     try:
         if isinstance(request.prompt, _NOT_PROMPTS):
             raise TypeError
-        # Every element a token id, checked, and a plain int whatever it was, at the speed of C.
-        prompt = tuple(array("Q", request.prompt))
+        prompt = array("Q", request.prompt)  # copied, and every element checked, at C's speed
     except (TypeError, OverflowError):
         raise InvalidRequestError(_prompt_fault(request)) from None
     if not prompt:

@@ -1,5 +1,6 @@
 """The tick coordinator: carries out what the policy planned, and nothing the rules forbid."""
 
+from array import array
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from math import isfinite
@@ -113,6 +114,7 @@ class Scheduler:
         request.generated = []
         request.finish_reason = None
         sequence = Sequence(request, prompt, self._submissions, submitted_at)
+        sequence.admission_blocks = self._view.admission_blocks(sequence)
         self._submissions += 1
         self._live[request.request_id] = sequence
         self._waiting.append(sequence)
@@ -219,7 +221,7 @@ class Scheduler:
         }
         return {**self._metrics.summary(), "live": live}
 
-    def _checked(self, request: Request) -> tuple[int, ...]:
+    def _checked(self, request: Request) -> "array[int]":
         if not isinstance(request, Request):
             raise InvalidRequestError(f"submit: {request!r:.100} is not a batchproof.Request")
         prompt = checked_prompt(request, self.limits)
@@ -262,7 +264,7 @@ class Scheduler:
         for sequence in batch.grown:
             sequence.blocks += pool.take(1)
         for sequence in plan.admit:
-            sequence.blocks = pool.take(view.blocks_to_admit(sequence))
+            sequence.blocks = pool.take(sequence.admission_blocks)
         self._plan = plan
         return batch
 
@@ -293,6 +295,7 @@ class Scheduler:
             sequence.preemptions += 1
             sequence.context_len = sequence.prompt_len + len(sequence.generated)
             sequence.prefilled = 0
+            sequence.admission_blocks = self._view.admission_blocks(sequence)
             sequence.waiting_since = batch.scheduled_at
             self._move(sequence, lifecycle.preempt)
             self._users.preempted(sequence, len(evicted))

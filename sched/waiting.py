@@ -57,9 +57,10 @@ class WaitingQueue(Line):
         self.by_user: dict[str, Line] = {}
 
     def __iter__(self) -> Iterator[Sequence]:
+        fresh = next(iter(self._fresh), None)
+        if not self._returned or fresh is None or self._returned[-1].number < fresh:
+            return super().__iter__()
         # Of two users, one's request that was put back may be younger than one's that is fresh.
-        if not self._returned:
-            return iter(self._fresh.values())
         return merge(self._returned, self._fresh.values(), key=_number)
 
     def append(self, sequence: Sequence) -> None:
