@@ -61,7 +61,9 @@ class Recorder:
         """Note the blocks that the batch took, and pass it on."""
         if isinstance(batch, Batch):
             self._grown = [(request.request_id, request.blocks[-1]) for request in batch.grown]
-            self._admitted = [(request.request_id, request.blocks) for request in batch.admitted]
+            self._admitted = [
+                (request.request_id, list(request.blocks)) for request in batch.admitted
+            ]
         return self._executor.forward(batch)
 
     def submitted(self, sequence: LiveRequest) -> None:

@@ -11,6 +11,7 @@ from batchproof.sched.errors import InputError, RequestError
 from batchproof.sched.latency import LatencyModel
 from batchproof.sched.prompts import PromptRing
 from batchproof.sched.recorder import Recorder
+from batchproof.sched.recordings import TOKENS_MAX
 from batchproof.sched.request import Request
 from batchproof.sched.run_recording import (
     Cancel,
@@ -139,6 +140,8 @@ class Replay:
             raise InputError(
                 f"{where}: a prompt starts at {prompt.start}, not in 0..{self._ring.size - 1}"
             )
+        if prompt.length > TOKENS_MAX:
+            raise InputError(f"{where}: a prompt of {prompt.length} tokens; at most {TOKENS_MAX}")
         return self._ring.prompt(prompt.start, prompt.length)
 
 

@@ -95,7 +95,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        if target.exists() and not _may_be_replaced(target.stat()):
+        if os.path.exists(path) and not _may_be_replaced(os.stat(path)):
             raise InputError(f"{path}: exists and is not a regular file; give another name")
         with open(partial, "wb") as plain:
             if target.suffix == ".gz":
