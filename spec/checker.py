@@ -48,6 +48,7 @@ class Verdict:
     trace: Trace | None = None
     """A counterexample if violated; of a witness that was seen, the run that shows it."""
     note: str = ""
+    """What else there is to say: a bound that was found, or how a run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def _verdict(
     search: SafetySearch, prop: Property, trace: Trace | None, seconds: float, note: str = ""
 ) -> Verdict:
     if trace is not None:
-        return Verdict(prop, "violated", trace.length, seconds, trace)
+        return Verdict(prop, "violated", trace.length, seconds, trace, note)
     if search.complete:
         return Verdict(prop, "holds", search.depth, seconds, note=note)
     return Verdict(prop, "incomplete", search.depth, seconds)
@@ -208,11 +209,16 @@ def _verdict(
 def _liveness_verdict(search: Search, prop: Property, *, fair: bool) -> Verdict:
     start = time.perf_counter()
     result = leads_to(search, prop, fair=fair)
+    trace = result.counterexample
+    if trace is not None:
+        ends = "the run may end there" if trace.loop is None else "the run goes round for ever"
+        return _verdict(search, prop, trace, time.perf_counter() - start, ends)
     note = "no bound" if result.worst is None else f"within {result.worst} fair steps"
-    return _verdict(search, prop, result.counterexample, time.perf_counter() - start, note)
+    return _verdict(search, prop, None, time.perf_counter() - start, note)
 
 
 def _recovery_verdict(search: Search, prop: Property) -> Verdict:
     start = time.perf_counter()
     trace = recoverable(search, prop)
-    return _verdict(search, prop, trace, time.perf_counter() - start, "can always be reached")
+    note = "can always be reached" if trace is None else "cannot be reached any more"
+    return _verdict(search, prop, trace, time.perf_counter() - start, note)

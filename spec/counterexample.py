@@ -110,6 +110,7 @@ def trace_as_pytest(trace: Trace, subject: Subject, prop: Property, model: Model
     """Return the source of a pytest test that is red as long as `model` has this run."""
     choices = [f"    ({json.dumps(text)}, {nth}),\n" for text, nth in _choices(model, trace)]
     name = "".join(c if c.isalnum() else "_" for c in prop.name)
+    policy = "None" if subject.policy is None else json.dumps(subject.policy)
     docstring = f"{subject.model} {subject.bound}: {prop.name}, by a run of {trace.length} steps"
     return f'''"""{docstring}.
 
@@ -128,7 +129,7 @@ def test_{name}() -> None:
     family = load({json.dumps(subject.model)})
     bound = family.bounds[{json.dumps(subject.bound)}]
     prop = family.find({json.dumps(prop.name)}, bound)
-    model = family.build(bound, {subject.policy!r})
+    model = family.build(bound, {policy})
     assert not reproduces(model, prop, CHOICES, loop={trace.loop}), prop.claim
 '''
 

@@ -224,8 +224,8 @@ class Search:
         return bisect_right(self.levels, number) - 1
 
     def _begin(self) -> None:
-        states = self._ask("initial()", lambda: list(self.model.initial()))
-        if states != self._ask("initial()", lambda: list(self.model.initial())):
+        states = self._initial()
+        if states != self._initial():
             raise ModelError(f"model {self.model.name!r}: initial() differs when asked again")
         if not states:
             raise ModelError(f"model {self.model.name!r}: initial() gives no state")
@@ -305,18 +305,21 @@ class Search:
 
     def successors(self, state: Any) -> list[tuple[Any, Any]]:
         """Return the model's successors of `state`; what goes wrong there is the model's fault."""
-        return self._ask(
-            f"successors of {state!r}",
-            lambda: [(event, after) for event, after in self.model.successors(state)],
-        )
-
-    def _ask(self, what: str, question: Callable[[], list[Any]]) -> list[Any]:
         try:
-            return question()
+            return [(event, after) for event, after in self.model.successors(state)]
         except Exception as error:
-            raise ModelError(
-                f"model {self.model.name!r}: {what} raised {type(error).__name__}: {error}"
-            ) from error
+            raise self._raised(f"successors of {state!r}", error) from error
+
+    def _initial(self) -> list[Any]:
+        try:
+            return list(self.model.initial())
+        except Exception as error:
+            raise self._raised("initial()", error) from error
+
+    def _raised(self, what: str, error: Exception) -> ModelError:
+        return ModelError(
+            f"model {self.model.name!r}: {what} raised {type(error).__name__}: {error}"
+        )
 
     def _over_limit(self, start: float) -> str | None:
         if self._expanded % LOOK_EVERY and len(self.states) <= self._most_states:
@@ -357,7 +360,7 @@ class Search:
 
     def run_through(self, path: Sequence[int]) -> list[Step]:
         """Return a run of the model whose states fold, one by one, to those numbered in `path`."""
-        first = next(s for s in self.model.initial() if self._form(s) == self.states[path[0]])
+        first = next(s for s in self._initial() if self._form(s) == self.states[path[0]])
         steps = [Step(None, first)]
         for number in path[1:]:
             steps.append(self.step_to(steps[-1].state, number))
@@ -386,10 +389,7 @@ class Search:
         try:
             return self._canonical(state)
         except Exception as error:
-            raise ModelError(
-                f"model {self.model.name!r}: canonical of {state!r} raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            raise self._raised(f"canonical of {state!r}", error) from error
 
     def _not_a_symmetry(self, state: Any) -> ModelError:
         return ModelError(

@@ -221,7 +221,7 @@ def _show(job: Job, report: Report) -> None:
     print()
     for verdict in _violations(report):
         if verdict.trace is not None:
-            print(render(_model(job), verdict.prop, verdict.trace), end="\n\n")
+            print(render(_model(job), verdict), end="\n\n")
 
 
 def _violations(report: Report) -> list[Verdict]:

@@ -4,25 +4,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from batchproof.sched.report.text import table
+from batchproof.spec.checker import Verdict
 from batchproof.spec.counterexample import Trace, fields_of
 from batchproof.spec.machine import Describing, Model
-from batchproof.spec.property import Property
 
 _ABSENT = object()
 _ENDINGS: Mapping[str, str] = {
-    "invariant": "the last state breaks it",
-    "step": "the last step breaks it",
-    "liveness": "it never comes true after that",
-    "witness": "the last step shows it",
+    "invariant": "broken by the last state",
+    "step": "broken by the last step",
+    "liveness": "not so after that",
+    "witness": "shown by the last step",
 }
 
 
-def render(model: Model, prop: Property, trace: Trace, *, width: int = 200) -> str:
-    """Return the steps of a trace as a table, ending in the sentence of the property.
+def render(model: Model, verdict: Verdict, *, width: int = 200) -> str:
+    """Return the steps of a verdict's trace as a table, ending in the sentence of the property.
 
     The columns are the model's own (`machine.Describing`), or else the fields
-    of the state, each shown where it changed.
+    of the state, each shown where it changed. Raises `ValueError` if there is no trace.
     """
+    prop, trace = verdict.prop, verdict.trace
+    if trace is None:
+        raise ValueError(f"the verdict on {prop.name!r} has no trace to show")
     rows = _described(model, trace) if isinstance(model, Describing) else _changed(trace)
     columns = [name for name in rows[0] if any(row.get(name) for row in rows)]
     body = [
@@ -31,9 +34,8 @@ def render(model: Model, prop: Property, trace: Trace, *, width: int = 200) -> s
     lines = [table(["step", *columns], body, width=width), ""]
     if trace.loop is not None:
         lines.append(f"From step {trace.loop} on, this goes round for ever.")
-    elif prop.kind == "liveness":
-        lines.append("Here the run may end, or cannot come back.")
-    lines.append(f"{prop.name}: {prop.claim} ({prop.source}) - {_ENDINGS[prop.kind]}.")
+    ending = ", ".join(part for part in (_ENDINGS[prop.kind], verdict.note) if part)
+    lines.append(f"{prop.name}: {prop.claim} ({prop.source}) - {ending}.")
     return "\n".join(lines)
 
 
