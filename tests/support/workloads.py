@@ -22,22 +22,22 @@ class Arrival(NamedTuple):
 
 LIMITS = st.builds(
     Limits,
-    max_kv_blocks=st.integers(1, 12),
-    block_size=st.integers(1, 5),
+    max_kv_blocks=st.integers(2, 14),
+    block_size=st.integers(1, 4),
     chunk_size=st.integers(1, 9),
-    token_budget=st.integers(1, 20),
+    token_budget=st.integers(1, 24),
     max_batch_size=st.integers(1, 6),
 )
 ARRIVALS = st.lists(
     st.builds(
         Arrival,
-        tick=st.integers(0, 20),
-        prompt=st.integers(1, 20),
-        max_tokens=st.integers(1, 14),
+        tick=st.integers(0, 6),
+        prompt=st.integers(1, 9),
+        max_tokens=st.integers(1, 16),
         user=st.sampled_from("abc"),
-        cancelled_after=st.none() | st.integers(0, 12),
+        cancelled_after=st.none() | st.none() | st.integers(0, 20),
     ),
-    min_size=1,
+    min_size=2,
     max_size=10,
 )
 
