@@ -1,0 +1,169 @@
+"""The server: listens, serves, and drains when it is told to stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+import uvicorn
+
+from batchproof.sched.errors import InputError
+from batchproof.sched.serving.account import Account
+from batchproof.sched.serving.app import Access, make_app
+from batchproof.sched.serving.engine import Engine
+from batchproof.sched.serving.metrics import ServingMetrics
+from batchproof.sched.serving.models import load_model
+from batchproof.sched.simulation import Setup
+
+STUCK_CLIENT_S: Final = 5
+"""Seconds that clients have, once all requests are done, to read what they were answered."""
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What is served, to whom, and where."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: int = 8000
+    """The port to listen on; 0 takes a free one."""
+    model: str = "simulated"
+    """What to serve: simulated."""
+    pace: float | None = None
+    """Virtual seconds to a real one: 1 is a GPU's own speed; if left out, as fast as it goes."""
+    max_waiting: int = 1024
+    """Requests that may wait for admission; more are answered 429."""
+    drain_timeout: float = 30.0
+    """Seconds that live requests have to finish once the server is told to stop."""
+
+    def __post_init__(self) -> None:
+        for name, value, lowest in (
+            ("port", self.port, 0),
+            ("max-waiting", self.max_waiting, 1),
+            ("drain-timeout", self.drain_timeout, 0),
+        ):
+            if not value >= lowest:
+                raise InputError(f"--{name} is {value}, give at least {lowest}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a service ended."""
+
+    account: Account
+    cut_short: bool
+    """Whether requests were live when the time to drain was over."""
+    failure: Exception | None
+    """Why the engine gave up; None if it did not."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that gives live requests some time to finish, then cuts them short."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine, drain_timeout: float) -> None:
+        super().__init__(config)
+        self._engine = engine
+        self._drain_timeout = drain_timeout
+        self.cut_short = False
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to stop: asked to, or the engine did."""
+        return await super().on_tick(counter) or not self._engine.alive
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, and wait for what is live."""
+        timer = asyncio.get_running_loop().call_later(self._drain_timeout, self._cut)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+            self._cut()
+
+    def _cut(self) -> None:
+        self.cut_short |= self._engine.scheduler.has_active()
+        self._engine.stop()
+
+
+class Service:
+    """A model, the scheduler and a server on it; `run` serves, `stop` makes `run` drain and end.
+
+    Raises `InputError` for a model that cannot be served, `LimitsError` for a
+    set-up that makes no sense.
+    """
+
+    def __init__(self, options: ServiceOptions, setup: Setup, access: Access) -> None:
+        self._options = options
+        model = load_model(options.model, setup, options.pace)
+        metrics = ServingMetrics(setup.limits, model.name)
+        scheduler = setup.scheduler(model.executor, metrics)
+        self.engine = Engine(scheduler, metrics, options.max_waiting)
+        config = uvicorn.Config(
+            make_app(self.engine, model, access),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=ceil(options.drain_timeout) + STUCK_CLIENT_S,
+        )
+        self._server = DrainingServer(config, self.engine, options.drain_timeout)
+
+    def run(self, started: Callable[[str], None] = lambda _url: None) -> Outcome:
+        """Serve until `stop`, SIGTERM or SIGINT, then drain; a second SIGINT does not wait.
+
+        `started` hears the URL as soon as connections are taken. Raises
+        `InputError` for an address that cannot be listened on.
+        """
+        with _listening(self._options.host, self._options.port) as listener, _signals_end_cleanly():
+            started(_url_of(listener))
+            asyncio.run(self._serve(listener))
+        return Outcome(self.engine.account(), self._server.cut_short, self.engine.failure)
+
+    def stop(self) -> None:
+        """Ask for the end, from any thread."""
+        self._server.should_exit = True
+
+    async def _serve(self, listener: socket.socket) -> None:
+        async with self.engine:
+            await self._server.serve(sockets=[listener])
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"cannot listen on {host} port {port}: {error}; choose another") from None
+    with listener:
+        yield listener
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def _signals_end_cleanly() -> Iterator[None]:
+    """Let uvicorn raise the signal again that it stopped for, as it does, without effect."""
+    try:
+        before = {
+            number: signal.signal(number, lambda *_: None)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+    except ValueError:  # not the main thread: no signal reaches uvicorn either
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
