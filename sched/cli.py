@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "check": "Decide every property of a model exhaustively, and show a counterexample.",
     "graph": "Draw or export the life of a request, or the states of a model.",
     "serve": "Serve an OpenAI-compatible endpoint over the scheduler, until told to stop.",
+    "bench": "Measure what things cost on this machine, now.",
     "replay": "Run a recording of a run again, and say whether it goes the same way.",
 }
 """Each is the function of its name in the module of its name in `sched/commands`, imported when
