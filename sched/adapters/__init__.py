@@ -1,0 +1,1 @@
+"""Real engines on batchproof's scheduler, one file each; none is imported unless asked for."""
