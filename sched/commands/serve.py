@@ -15,6 +15,7 @@ from batchproof.sched.simulation import Setup
 
 try:
     from batchproof.sched.serving.app import Access
+    from batchproof.sched.serving.models import SIMULATED, load_model
     from batchproof.sched.serving.server import Outcome, Service, ServiceOptions
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] == "batchproof":
@@ -22,13 +23,18 @@ except ModuleNotFoundError as missing:
     raise InputError(f"serve needs {missing.name}: pip install 'batchproof[serve]'") from None
 
 _FLAT: Final = Parameter(name="*")
-_DEFAULT_SERVICE: Final = ServiceOptions()
+_DEFAULT_OPTIONS: Final = ServiceOptions()
 _DEFAULT_LIMITS: Final = Limits()
 
 
 def serve(
     *,
-    service: Annotated[ServiceOptions, _FLAT] = _DEFAULT_SERVICE,
+    model: Annotated[str, Parameter(help="What to serve: simulated.")] = SIMULATED,
+    pace: Annotated[
+        float | None,
+        Parameter(help="Virtual seconds to a real one, 1 for a GPU's speed; as fast as it goes."),
+    ] = None,
+    options: Annotated[ServiceOptions, _FLAT] = _DEFAULT_OPTIONS,
     api_key: Annotated[
         tuple[str, ...],
         Parameter(
@@ -56,8 +62,9 @@ def serve(
     requests had to be cut short or the model failed.
     """
     setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate)
-    outcome = Service(service, setup, Access(api_key)).run(
-        started=lambda url: print(f"serving {service.model} on {url}/v1", file=sys.stderr)
+    service = Service(load_model(model, setup, pace), setup, options, Access(api_key))
+    outcome = service.run(
+        started=lambda url: print(f"serving {model} on {url}/v1", file=sys.stderr, flush=True)
     )
     account = outcome.account
     print(json_text.dumps(account.as_json(), indent=2) if json else account)

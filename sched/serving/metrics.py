@@ -50,6 +50,7 @@ def _tokens(describes: str) -> _Kind:
 
 
 METRICS: Final = {
+    "cache_config": _Kind(Info, "The limits of the scheduler", {}),
     "num_requests_running": _Kind(Gauge, "Requests that hold KV blocks", {}),
     "num_requests_waiting": _Kind(Gauge, "Requests that wait for admission", {}),
     "kv_cache_usage_perc": _Kind(Gauge, "Fraction of the KV blocks in use; 1 is all", {}),
@@ -90,9 +91,7 @@ class ServingMetrics:
         self._metrics["num_requests_running"].set_function(lambda: self.running)
         self._metrics["num_requests_waiting"].set_function(lambda: self.waiting)
         self._metrics["kv_cache_usage_perc"].set_function(lambda: self.blocks_held / self._pool)
-        cache = Info("batchproof_cache_config", "The limits of the scheduler", ("model_name",))
-        self.registry.register(cache)
-        cache.labels(model).info(
+        self._metrics["cache_config"].info(
             {"block_size": str(limits.block_size), "num_gpu_blocks": str(limits.max_kv_blocks)}
         )
 

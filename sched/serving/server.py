@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 import uvicorn
@@ -16,7 +16,7 @@ from batchproof.sched.serving.account import Account
 from batchproof.sched.serving.app import Access, make_app
 from batchproof.sched.serving.engine import Engine
 from batchproof.sched.serving.metrics import ServingMetrics
-from batchproof.sched.serving.models import load_model
+from batchproof.sched.serving.models import ServedModel
 from batchproof.sched.simulation import Setup
 
 STUCK_CLIENT_S: Final = 5
@@ -25,16 +25,12 @@ STUCK_CLIENT_S: Final = 5
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What is served, to whom, and where."""
+    """Where is served, and how much at once."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = 8000
     """The port to listen on; 0 takes a free one."""
-    model: str = "simulated"
-    """What to serve: simulated."""
-    pace: float | None = None
-    """Virtual seconds to a real one: 1 is a GPU's own speed; if left out, as fast as it goes."""
     max_waiting: int = 1024
     """Requests that may wait for admission; more are answered 429."""
     drain_timeout: float = 30.0
@@ -46,8 +42,8 @@ class ServiceOptions:
             ("max-waiting", self.max_waiting, 1),
             ("drain-timeout", self.drain_timeout, 0),
         ):
-            if not value >= lowest:
-                raise InputError(f"--{name} is {value}, give at least {lowest}")
+            if not lowest <= value < inf:
+                raise InputError(f"--{name} is {value}, give a number of at least {lowest}")
 
 
 @dataclass(frozen=True)
@@ -89,15 +85,15 @@ class DrainingServer(uvicorn.Server):
 
 
 class Service:
-    """A model, the scheduler and a server on it; `run` serves, `stop` makes `run` drain and end.
+    """A model, a scheduler and a server on it; `run` serves, `stop` makes `run` drain and end.
 
-    Raises `InputError` for a model that cannot be served, `LimitsError` for a
-    set-up that makes no sense.
+    `setup` is the scheduler's. Raises `LimitsError` for one that makes no sense.
     """
 
-    def __init__(self, options: ServiceOptions, setup: Setup, access: Access) -> None:
+    def __init__(
+        self, model: ServedModel, setup: Setup, options: ServiceOptions, access: Access
+    ) -> None:
         self._options = options
-        model = load_model(options.model, setup, options.pace)
         metrics = ServingMetrics(setup.limits, model.name)
         scheduler = setup.scheduler(model.executor, metrics)
         self.engine = Engine(scheduler, metrics, options.max_waiting)
