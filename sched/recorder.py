@@ -69,7 +69,7 @@ class Recorder:
     def submitted(self, sequence: LiveRequest) -> None:
         """Record an accepted request."""
         self._live[sequence.request_id] = 0
-        self._write(Submit(sequence.submitted_at, self._request(sequence.request, sequence.prompt.tolist())))
+        self._write(Submit(sequence.submitted_at, self._request(sequence.request, sequence.prompt)))
 
     def refused(self, request: Request, error: RequestError) -> None:
         """Record a refused request."""
