@@ -141,7 +141,9 @@ class Watched:
         line = [candidate for candidate in view.waiting if candidate not in plan.admit]
         following = min([*line, *plan.preempt], key=lambda c: c.number, default=None)
         if following in plan.preempt:
-            assert free < following.block_count, "what was preempted would still fit"
+            prompt, most = following.prompt_len, following.max_tokens
+            generated = most - following.remaining
+            assert view.limits.blocks_at_admission(prompt, generated, most) > free
         elif following is not None:
             assert view.blocks_to_admit(following) > free
 
