@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from batchproof.sched.policy.protocol import Candidate
 from batchproof.sched.request import Sequence
 from batchproof.sched.waiting import Line, WaitingQueue
 
@@ -53,14 +52,10 @@ class Account:
 
 
 class Accounts(Mapping[str, Account]):
-    """The accounts of all active users, in order of arrival: the `users` of a `policy.View`.
+    """The accounts of all active users, in order of arrival: the `users` of a `policy.View`."""
 
-    `blocks_to_admit` says what admitting a waiting request would take.
-    """
-
-    def __init__(self, waiting: WaitingQueue, blocks_to_admit: Callable[[Candidate], int]) -> None:
+    def __init__(self, waiting: WaitingQueue) -> None:
         self._waiting = waiting
-        self._blocks_to_admit = blocks_to_admit
         self._accounts: dict[str, Account] = {}
         self._arrivals = count()
         self._admissions = 0
@@ -95,23 +90,39 @@ class Accounts(Mapping[str, Account]):
         self._refresh()
         return self._by_load.largest()
 
+    def arrive(self, user_id: str) -> Account:
+        """Open the account of a user who becomes active."""
+        account = Account(user_id, next(self._arrivals), self._admissions)
+        self._accounts[user_id] = account
+        return account
+
+    def state(self) -> dict[str, Any]:
+        """Return what does not follow from the live requests: orders, as plain data."""
+        turns = [[user_id, account.turn] for user_id, account in self._accounts.items()]
+        return {"admissions": self._admissions, "turns": turns}
+
+    def restore_turns(self, state: Mapping[str, Any]) -> None:
+        """Put the orders back, once the users have arrived in theirs and their requests are in."""
+        self._admissions = state["admissions"]
+        for user_id, turn in state["turns"]:
+            self._accounts[user_id].turn = turn
+            self._stale[self._accounts[user_id]] = None
+
     def submitted(self, sequence: Sequence) -> None:
         """Count a request that has just joined the waiting ones."""
         user_id = sequence.user_id
-        account = self._accounts.get(user_id)
-        if account is None:
-            account = self._accounts[user_id] = Account(
-                user_id, next(self._arrivals), self._admissions
-            )
+        account = self._accounts.get(user_id) or self.arrive(user_id)
         account.live += 1
-        account.outstanding += self._blocks_to_admit(sequence)
+        account.outstanding += sequence.admission_blocks
         account.waiting = self._waiting.by_user[user_id]
         self._stale[account] = None
 
     def admitted(self, sequence: Sequence) -> None:
         """Count the blocks of a request that has just left the waiting ones."""
         account = self._accounts[sequence.user_id]
-        account.held += len(sequence.blocks)
+        blocks = len(sequence.blocks)
+        account.held += blocks
+        account.outstanding += blocks - sequence.admission_blocks
         self._admissions += 1
         account.turn = self._admissions
         insort(account.residents, sequence, key=_number)
@@ -128,7 +139,7 @@ class Accounts(Mapping[str, Account]):
         """Count a request that gave up `blocks` and is back among the waiting ones."""
         account = self._accounts[sequence.user_id]
         account.held -= blocks
-        account.outstanding += self._blocks_to_admit(sequence) - blocks
+        account.outstanding += sequence.admission_blocks - blocks
         account.waiting = self._waiting.by_user[sequence.user_id]
         _remove(account.residents, sequence)
         self._stale[account] = None
@@ -142,7 +153,7 @@ class Accounts(Mapping[str, Account]):
             account.outstanding -= len(sequence.blocks)
             _remove(account.residents, sequence)
         else:
-            account.outstanding -= self._blocks_to_admit(sequence)
+            account.outstanding -= sequence.admission_blocks
         self._stale[account] = None
         if account.live:
             return False

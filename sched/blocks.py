@@ -40,3 +40,11 @@ class BlockPool:
     def give(self, blocks: list[int]) -> None:
         """Give blocks back: the exact inverse of the `take` that took them."""
         self._free.extend(reversed(blocks))
+
+    def stack(self) -> list[int]:
+        """Return the free blocks, the one to be taken next last."""
+        return list(self._free)
+
+    def restore(self, stack: list[int]) -> None:
+        """Become a pool whose `stack` was this."""
+        self._free = list(stack)

@@ -49,5 +49,9 @@ class PolicyError(BatchproofError, RuntimeError):
         self.rule = rule
 
 
+class SnapshotError(BatchproofError, ValueError):
+    """The snapshot's fault: cut short, altered, or of another version."""
+
+
 class InputError(BatchproofError, ValueError):
     """A file's or an argument's fault, on the command line or in a recording."""

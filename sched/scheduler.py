@@ -1,14 +1,13 @@
 """The tick coordinator: carries out what the policy planned, and nothing the rules forbid."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from math import isfinite
 from typing import Any
 
-from batchproof.sched import lifecycle
+from batchproof.sched import lifecycle, snapshot
 from batchproof.sched.batch import Batch, checked_tokens
-from batchproof.sched.blocks import BlockPool
 from batchproof.sched.config import ADMISSIONS, Limits
 from batchproof.sched.errors import (
     DuplicateRequestError,
@@ -20,17 +19,13 @@ from batchproof.sched.errors import (
 from batchproof.sched.executor import Executor
 from batchproof.sched.metrics import Metrics
 from batchproof.sched.observer import Observer
-from batchproof.sched.planning import SchedulerView, check_plan
+from batchproof.sched.planning import check_plan
 from batchproof.sched.policy.protocol import Plan, Policy, StatefulPolicy
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
-from batchproof.sched.waiting import WaitingQueue
+from batchproof.sched.roster import Roster
 from batchproof.spec.lifecycle import (
-    DECODING,
     DONE,
-    INITIAL,
-    PREFILLING,
-    WAITING,
     FinishReason,
 )
 
@@ -68,17 +63,7 @@ class Scheduler:
             )
         self.executor = executor
         self._observer = observer
-        self._pool = BlockPool(limits.max_kv_blocks)
-        self._live: dict[str, Sequence] = {}
-        self._waiting = WaitingQueue()
-        # Dicts as ordered sets: their order is the policy's view, and leaving costs O(1).
-        self._prefilling: dict[Sequence, None] = {}
-        self._decoding: dict[Sequence, None] = {}
-        self._growing: dict[Sequence, None] = {}
-        self._view = SchedulerView(
-            limits, self._pool, self._waiting, self._prefilling.keys(), self.policy.admission
-        )
-        self._users = self._view.users
+        self._roster = Roster(limits, self.policy.admission)
         self._stateful = self.policy if isinstance(self.policy, StatefulPolicy) else None
         self._batch: Batch | None = None
         self._plan = Plan()
@@ -110,15 +95,11 @@ class Scheduler:
             raise
         if submitted_at is None:
             submitted_at = self.executor.now()
-        request.phase = INITIAL
         request.generated = []
         request.finish_reason = None
         sequence = Sequence(request, prompt, self._submissions, submitted_at)
-        sequence.admission_blocks = self._view.admission_blocks(sequence)
         self._submissions += 1
-        self._live[request.request_id] = sequence
-        self._waiting.append(sequence)
-        self._users.submitted(sequence)
+        self._roster.enter(sequence)
         self._metrics.submitted(sequence)
         if self._observer is not None:
             self._observer.submitted(sequence)
@@ -133,7 +114,7 @@ class Scheduler:
                 f"cancel({request_id!r}): a batch is out and uses its requests' memory; "
                 "complete or abandon it first"
             )
-        sequence = self._live.get(request_id)
+        sequence = self._roster.live.get(request_id)
         if sequence is None:
             return False
         now = self.executor.now()
@@ -144,7 +125,7 @@ class Scheduler:
 
     def has_active(self) -> bool:
         """Tell whether any request is live: waiting, prefilling or decoding."""
-        return bool(self._live)
+        return bool(self._roster.live)
 
     def tick(self) -> list[Request]:
         """Run one iteration of the model; return the requests that ended in it.
@@ -172,7 +153,7 @@ class Scheduler:
         if self._batch is not None:
             raise MisuseError("schedule: a batch is out; complete or abandon it first")
         self._plan = Plan()
-        self._batch = self._next_batch() if self._live else Batch((), self.executor.now())
+        self._batch = self._next_batch() if self._roster.live else Batch((), self.executor.now())
         return self._batch
 
     def complete(self, batch: Batch, tokens: SequenceOf[int]) -> list[Request]:
@@ -189,7 +170,7 @@ class Scheduler:
     def abandon(self, batch: Batch) -> None:
         """Undo `schedule`: the scheduler is as before it. Raises `MisuseError` if it is not out."""
         self._check_out("abandon", batch)
-        pool = self._pool
+        pool = self._roster.pool
         for sequence in reversed(batch.admitted):
             pool.give(sequence.blocks)
             sequence.blocks = []
@@ -200,6 +181,37 @@ class Scheduler:
         ):
             sequence.blocks = pool.take(len(blocks))
         self._batch = None
+
+    def active_requests(self) -> list[Request]:
+        """Return the live requests, in order of first submission."""
+        return [sequence.request for sequence in self._roster.live.values()]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything, as plain JSON-ready data, between two ticks.
+
+        Raises `MisuseError` while a batch is out.
+        """
+        if self._batch is not None:
+            raise MisuseError("snapshot: a batch is out; complete or abandon it first")
+        return snapshot.take(self)
+
+    @classmethod
+    def restore(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        policy: Policy | None = None,
+        executor: Executor | None = None,
+        observer: Observer | None = None,
+        memory_lost: bool = False,
+    ) -> "Scheduler":
+        """Make the scheduler that `data` is the snapshot of, with new `Request` objects.
+
+        `policy` is needed for one of your own. `memory_lost` says that the executor
+        no longer has the KV memory: residents are then preempted, and recomputed.
+        Raises `SnapshotError`, nothing made, for data that are not a whole snapshot.
+        """
+        return snapshot.restore(cls, data, policy, executor, observer, memory_lost)
 
     def metrics(self) -> dict[str, float]:
         """Return the four headline figures.
@@ -213,11 +225,12 @@ class Scheduler:
 
     def stats(self) -> dict[str, Any]:
         """Return every figure there is, with what is live now; docs/reference/figures.md."""
+        roster = self._roster
         live = {
-            "waiting": len(self._waiting),
-            "prefilling": len(self._prefilling),
-            "decoding": len(self._decoding),
-            "free_blocks": self._pool.free,
+            "waiting": len(roster.waiting),
+            "prefilling": len(roster.prefilling),
+            "decoding": len(roster.decoding),
+            "free_blocks": roster.pool.free,
         }
         return {**self._metrics.summary(), "live": live}
 
@@ -225,7 +238,7 @@ class Scheduler:
         if not isinstance(request, Request):
             raise InvalidRequestError(f"submit: {request!r:.100} is not a batchproof.Request")
         prompt = checked_prompt(request, self.limits)
-        if request.request_id in self._live:
+        if request.request_id in self._roster.live:
             raise DuplicateRequestError(
                 f"request {request.request_id!r}: a live request has this id; "
                 "choose another, or wait until that one is done"
@@ -245,9 +258,7 @@ class Scheduler:
 
     def _next_batch(self) -> Batch:
         """Ask the policy, check its plan, and take the memory that it needs."""
-        view, pool = self._view, self._pool
-        view.decoding = tuple(self._decoding)
-        view.growing = _oldest_first(self._growing) if self._growing else ()
+        view, pool = self._roster.look(), self._roster.pool
         plan: Any = self.policy.plan(view)
         grown: Any = check_plan(self.policy.name, plan, view)
 
@@ -280,7 +291,7 @@ class Scheduler:
         ended, yielded = self._take_decodes(batch, tokens, now)
         if len(batch) > batch.chunks_from:
             yielded += self._take_chunks(batch, tokens, now, ended)
-        self._metrics.ticked(len(batch), batch.tokens, yielded, self._pool.held, now)
+        self._metrics.ticked(len(batch), batch.tokens, yielded, self._roster.pool.held, now)
         for sequence in ended:
             eos = sequence.generated[-1] == self.limits.eos_token
             self._end(sequence, lifecycle.finish, "eos" if eos else "length", now)
@@ -291,22 +302,12 @@ class Scheduler:
     def _preempt_and_admit(self, batch: Batch) -> None:
         self._metrics.preemptions += len(batch.preempted)
         for sequence, evicted in zip(batch.preempted, batch.evicted, strict=True):
-            sequence.computed_max = max(sequence.computed_max, sequence.position)
-            sequence.preemptions += 1
-            sequence.context_len = sequence.prompt_len + len(sequence.generated)
-            sequence.prefilled = 0
-            sequence.admission_blocks = self._view.admission_blocks(sequence)
-            sequence.waiting_since = batch.scheduled_at
-            self._move(sequence, lifecycle.preempt)
-            self._users.preempted(sequence, len(evicted))
+            self._roster.preempt(sequence, len(evicted), batch.scheduled_at)
         for sequence in batch.admitted:
             sequence.queued_s += batch.scheduled_at - sequence.waiting_since
-            self._move(sequence, lifecycle.admit)
-            self._users.admitted(sequence)
+            self._roster.admit(sequence)
         for sequence in batch.grown:
-            del self._growing[sequence]
-            self._aim(sequence)
-            self._users.grown(sequence)
+            self._roster.grow(sequence)
 
     def _take_decodes(
         self, batch: Batch, tokens: list[int], now: float
@@ -330,16 +331,14 @@ class Scheduler:
             self._metrics.tbt.add(now - before, steady)
         self._last_tick_at = now
 
-        if count < len(self._decoding):  # least recently scheduled first: these go to the end
-            for sequence in decodes:
-                del self._decoding[sequence]
-                self._decoding[sequence] = None
+        if count < len(self._roster.decoding):
+            self._roster.rotate(decodes)
         ended: list[Sequence] = []
         for sequence in turned:
             if sequence.generated[-1] == eos or not sequence.remaining:
                 ended.append(sequence)
             else:
-                self._growing[sequence] = None
+                self._roster.growing[sequence] = None
         return ended, count
 
     def _take_chunks(
@@ -366,38 +365,8 @@ class Scheduler:
             if tokens[index] == self.limits.eos_token or not sequence.remaining:
                 ended.append(sequence)
             else:
-                self._move(sequence, lifecycle.first_token)
+                self._roster.start_decoding(sequence)
         return yielded
-
-    def _aim(self, sequence: Sequence) -> None:
-        """Count the decode steps until the request ends by length or its blocks are full."""
-        covered = len(sequence.blocks) * self.limits.block_size - sequence.prompt_len
-        last = sequence.max_tokens if covered >= sequence.max_tokens - 1 else covered
-        sequence.steps_left = last - len(sequence.generated)
-        if not sequence.steps_left:
-            self._growing[sequence] = None
-
-    def _move(self, sequence: Sequence, event: lifecycle.Trigger) -> None:
-        """Change a request's phase, and what follows from it: the one place where that happens."""
-        request = sequence.request
-        source = request.phase
-        event(request)
-        if source == WAITING:
-            self._waiting.remove(sequence)
-        elif source == PREFILLING:
-            del self._prefilling[sequence]
-        else:
-            del self._decoding[sequence]
-            self._growing.pop(sequence, None)
-
-        dest = request.phase
-        if dest == PREFILLING:
-            self._prefilling[sequence] = None
-        elif dest == DECODING:
-            self._decoding[sequence] = None
-            self._aim(sequence)
-        elif dest == WAITING:
-            self._waiting.put_back(sequence)
 
     def _end(
         self,
@@ -407,15 +376,7 @@ class Scheduler:
         now: float,
     ) -> None:
         """End a request: its blocks are free and its id is forgotten at once (rules 2, 9, 10)."""
-        self._move(sequence, event)
-        if self._users.ended(sequence) and self._stateful is not None:
+        if self._roster.end(sequence, event) and self._stateful is not None:
             self._stateful.left(sequence.user_id)
         sequence.request.finish_reason = reason
-        self._pool.give(sequence.blocks)
-        sequence.blocks = []
-        del self._live[sequence.request_id]
         self._metrics.ended(sequence, now)
-
-
-def _oldest_first(sequences: Iterable[Sequence]) -> tuple[Sequence, ...]:
-    return tuple(sorted(sequences, key=lambda sequence: sequence.number))

@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 
 from batchproof.sched.request import Sequence
@@ -83,3 +83,8 @@ class WaitingQueue(Line):
         line.remove(sequence)
         if not line:
             del self.by_user[sequence.user_id]
+
+    def expect(self, user_ids: Iterable[str]) -> None:
+        """Order the users that are about to join: they become active in this order."""
+        for user_id in user_ids:
+            self.by_user[user_id] = Line()

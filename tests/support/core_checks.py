@@ -14,7 +14,7 @@ from batchproof.spec.lifecycle import DECODING, PREFILLING, RESIDENT, WAITING
 
 def live_sequences(scheduler: Scheduler) -> list[Any]:
     """Return what the scheduler keeps of each live request."""
-    return list(scheduler._live.values())
+    return list(scheduler._roster.live.values())
 
 
 def blocks_of(scheduler: Scheduler) -> dict[str, list[int]]:
@@ -29,7 +29,7 @@ def preemptions_of(scheduler: Scheduler) -> dict[str, int]:
 
 def waiting_ids(scheduler: Scheduler) -> list[str]:
     """Return the waiting requests in the order that policies see."""
-    return [seq.request_id for seq in scheduler._view.waiting]
+    return [seq.request_id for seq in scheduler._roster.view.waiting]
 
 
 def assert_invariants(scheduler: Scheduler) -> None:
@@ -40,9 +40,9 @@ def assert_invariants(scheduler: Scheduler) -> None:
 
 
 def _assert_blocks(scheduler: Scheduler) -> None:
-    limits, free = scheduler.limits, list(scheduler._pool._free)
-    assert scheduler._pool.free == len(free)
-    assert scheduler._pool.held == limits.max_kv_blocks - len(free)
+    limits, free = scheduler.limits, list(scheduler._roster.pool._free)
+    assert scheduler._roster.pool.free == len(free)
+    assert scheduler._roster.pool.held == limits.max_kv_blocks - len(free)
     owned = [block for blocks in blocks_of(scheduler).values() for block in blocks]
     assert sorted(owned + free) == list(range(limits.max_kv_blocks)), "each block has one place"
     peak_at_once = scheduler.policy.admission == "guaranteed_no_evict"
@@ -60,12 +60,12 @@ def _assert_blocks(scheduler: Scheduler) -> None:
 def _assert_phases(scheduler: Scheduler) -> None:
     phases = [seq.phase for seq in live_sequences(scheduler)]
     counted = {
-        WAITING: len(scheduler._waiting),
-        PREFILLING: len(scheduler._prefilling),
-        DECODING: len(scheduler._decoding),
+        WAITING: len(scheduler._roster.waiting),
+        PREFILLING: len(scheduler._roster.prefilling),
+        DECODING: len(scheduler._roster.decoding),
     }
     assert counted == {phase: phases.count(phase) for phase in counted}
-    assert sum(counted.values()) == len(phases) == len(scheduler._live)
+    assert sum(counted.values()) == len(phases) == len(scheduler._roster.live)
     assert scheduler.has_active() == bool(phases)
     for seq in live_sequences(scheduler):
         assert seq.phase == seq.request.phase
@@ -76,11 +76,13 @@ def _assert_phases(scheduler: Scheduler) -> None:
 
 
 def _assert_order(scheduler: Scheduler) -> None:
-    numbers = [seq.number for seq in scheduler._view.waiting]
+    numbers = [seq.number for seq in scheduler._roster.view.waiting]
     assert numbers == sorted(numbers), "the waiting line is not in order of first submission"
     waiting = [seq.number for seq in live_sequences(scheduler) if seq.phase == WAITING]
     assert sorted(waiting) == numbers
-    by_user = [seq.number for line in scheduler._view.waiting_by_user.values() for seq in line]
+    by_user = [
+        seq.number for line in scheduler._roster.view.waiting_by_user.values() for seq in line
+    ]
     assert sorted(by_user) == numbers, "the lines by user do not add up to the whole line"
 
 

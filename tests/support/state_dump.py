@@ -8,7 +8,7 @@ from collections.abc import KeysView, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-SCRATCH = frozenset({"scheduled", "_view", "_plan"})
+SCRATCH = frozenset({"scheduled", "view", "_plan"})
 """Written by each plan before it is read: what the last plan left there means nothing."""
 OUTSIDE = frozenset({"executor", "_observer", "policy", "_stateful"})
 """Not the scheduler's own."""
