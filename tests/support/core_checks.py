@@ -37,6 +37,7 @@ def assert_invariants(scheduler: Scheduler) -> None:
     _assert_blocks(scheduler)
     _assert_phases(scheduler)
     _assert_order(scheduler)
+    _assert_users(scheduler)
 
 
 def _assert_blocks(scheduler: Scheduler) -> None:
@@ -84,6 +85,37 @@ def _assert_order(scheduler: Scheduler) -> None:
         seq.number for line in scheduler._roster.view.waiting_by_user.values() for seq in line
     ]
     assert sorted(by_user) == numbers, "the lines by user do not add up to the whole line"
+
+
+def _assert_users(scheduler: Scheduler) -> None:
+    """What policies are shown of each user is what one finds by looking at the requests."""
+    limits, users = scheduler.limits, scheduler._roster.users
+    peak_at_once = scheduler.policy.admission == "guaranteed_no_evict"
+    assert set(users) == {seq.user_id for seq in live_sequences(scheduler)}
+    for user in users.values():
+        own = [seq for seq in live_sequences(scheduler) if seq.user_id == user.user_id]
+        waiting = [seq for seq in own if seq.phase == WAITING]
+        residents = [seq for seq in own if seq.phase != WAITING]
+        assert sorted(residents, key=_number) == list(user.residents)
+        assert sorted(waiting, key=_number) == list(user.waiting)
+        assert user.live == len(own)
+        assert user.held == sum(len(seq.block_table) for seq in residents)
+        to_admit = sum(
+            limits.blocks_at_peak(seq.prompt_len, seq.max_tokens)
+            if peak_at_once
+            else limits.blocks_at_admission(seq.prompt_len, len(seq.generated), seq.max_tokens)
+            for seq in waiting
+        )
+        assert user.outstanding == user.held + to_admit
+    loads = [user.load for user in users.by_load]
+    assert loads == sorted(user.load for user in users.values())
+    assert users.heaviest == max(loads, default=0)
+    usage = [user.held for user in users.waiting_by_usage]
+    assert usage == sorted(user.held for user in users.values() if list(user.waiting))
+
+
+def _number(sequence: Any) -> int:
+    return int(sequence.number)
 
 
 class Recorder:

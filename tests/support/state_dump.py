@@ -8,8 +8,9 @@ from collections.abc import KeysView, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-SCRATCH = frozenset({"scheduled", "view", "_plan"})
-"""Written by each plan before it is read: what the last plan left there means nothing."""
+SCRATCH = frozenset({"scheduled", "view", "_plan", "_stale", "_by_usage", "_by_load"})
+"""Written by each plan before it is read, or sorted when it is read: what is left there, and how
+much of it has been sorted yet, means nothing."""
 OUTSIDE = frozenset({"executor", "_observer", "policy", "_stateful"})
 """Not the scheduler's own."""
 _PLAIN = (int, str, bytes, bool, type(None))
