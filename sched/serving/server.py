@@ -3,10 +3,11 @@
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil
 from typing import Final
 
 import uvicorn
@@ -21,6 +22,8 @@ from batchproof.sched.simulation import Setup
 
 STUCK_CLIENT_S: Final = 5
 """Seconds that clients have, once all requests are done, to read what they were answered."""
+
+_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,13 @@ class ServiceOptions:
     """Seconds that live requests have to finish once the server is told to stop."""
 
     def __post_init__(self) -> None:
-        for name, value, lowest in (
-            ("port", self.port, 0),
-            ("max-waiting", self.max_waiting, 1),
-            ("drain-timeout", self.drain_timeout, 0),
+        for name, value, lowest, highest in (
+            ("port", self.port, 0, 2**16 - 1),
+            ("max-waiting", self.max_waiting, 1, sys.maxsize),
+            ("drain-timeout", self.drain_timeout, 0, _DAY_S),
         ):
-            if not lowest <= value < inf:
-                raise InputError(f"--{name} is {value}, give a number of at least {lowest}")
+            if not lowest <= value <= highest:
+                raise InputError(f"--{name} is {value}, not a number from {lowest} to {highest}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise InputError(f"cannot listen on {host} port {port}: {error}; choose another") from None
     with listener:
         yield listener

@@ -17,6 +17,7 @@ from batchproof import Limits, Request, Scheduler
 from batchproof.sched.serving.app import Access
 from batchproof.sched.serving.models import ServedModel, load_model
 from batchproof.sched.serving.server import Outcome, Service, ServiceOptions
+from batchproof.sched.serving.text import PseudoWords
 from batchproof.sched.simulation import Setup
 
 WAIT_S = 10
@@ -101,7 +102,5 @@ def until(happened: Callable[[], bool]) -> float:
 
 def expected_text(service: RunningService, prompt: list[int], max_tokens: int) -> str:
     """Return what the simulated GPU answers to this prompt when every context is right."""
-    from batchproof.sched.serving.text import PseudoWords
-
     gpu: Any = service.scheduler.executor
     return PseudoWords().decode(gpu.expected_output(Request("u", prompt, max_tokens, "r")))

@@ -12,6 +12,7 @@ from support.core_checks import assert_invariants
 
 from batchproof import Request, Scheduler
 from batchproof.sched.errors import InvalidRequestError
+from batchproof.sched.serving.account import Account
 from batchproof.sched.serving.engine import TICK_TRIES, Engine, QueueFullError, StoppedError
 from batchproof.sched.serving.metrics import ServingMetrics
 
@@ -243,8 +244,6 @@ def test_leaving_the_engine_cancels_what_is_live() -> None:
     ],
 )
 def test_an_account_that_does_not_add_up_says_where(change: dict[str, int], fault: str) -> None:
-    from batchproof.sched.serving.account import Account
-
     sound = Account(
         submitted=10, finished=7, cancelled=2, refused=1, live=0,
         blocks=8, free_blocks=8, delivered=7, cancellations=2,

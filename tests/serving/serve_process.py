@@ -1,0 +1,59 @@
+"""`batchproof serve` in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+COMMAND = (sys.executable, "-m", "batchproof", "serve")
+WAIT_S = 60
+
+
+@dataclass
+class Ended:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def account(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+
+@dataclass
+class ServeProcess:
+    url: str
+    process: subprocess.Popen[str]
+
+    def end(self, signal: int | None = None) -> Ended:
+        """Send it a signal, if any, and wait for its end."""
+        if signal is not None:
+            self.process.send_signal(signal)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return Ended(self.process.returncode, out, err)
+
+
+@contextmanager
+def serve_process(*options: str, port: int = 0) -> Iterator[ServeProcess]:
+    """Yield the running command, once it takes connections; it is killed if it outlives that."""
+    command = (*COMMAND, "--port", str(port), "--json", *options)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith("serving simulated on http://"), line
+            yield ServeProcess(line.split()[-1].removesuffix("/v1"), process)
+        finally:
+            process.kill()
+
+
+def serve_that_ends_by_itself(*options: str) -> Ended:
+    """Return how the command ended, which was wrong."""
+    command = [*COMMAND, *options]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
+    return Ended(run.returncode, run.stdout, run.stderr)

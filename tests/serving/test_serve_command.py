@@ -1,0 +1,130 @@
+"""`batchproof serve` as a process: how it starts, drains and ends."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import openai
+import pytest
+from serving.serve_process import Ended, serve_process, serve_that_ends_by_itself
+
+PACED = ("--pace", "1", "--eos-rate", "0")
+ASKED = {"model": "simulated", "prompt": "Hello"}
+
+
+def client_of(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_what_is_live_finishes_and_no_more_is_accepted(number: int) -> None:
+    with serve_process(*PACED) as served, client_of(served.url) as client:
+        stream = client.completions.create(**ASKED, max_tokens=150, stream=True)
+        first = next(iter(stream)).choices[0].text
+        served.process.send_signal(number)
+        refused = False
+        while not refused and served.process.poll() is None:
+            try:
+                client.models.list()
+                time.sleep(0.02)
+            except openai.APIConnectionError:
+                refused = True
+        rest = list(stream)
+        ended = served.end()
+    assert refused, "it accepted connections to the end"
+    assert len((first + "".join(chunk.choices[0].text for chunk in rest)).split()) == 150
+    assert rest[-1].choices[0].finish_reason == "length"
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.account["finished"] == ended.account["submitted"] == 1
+    assert ended.account["faults"] == []
+
+
+def test_what_is_live_when_the_time_to_drain_is_over_is_told_and_cut_short() -> None:
+    with serve_process(*PACED, "--drain-timeout", "0.3") as served, client_of(served.url) as client:
+        stream = client.completions.create(**ASKED, max_tokens=4000, stream=True)
+        next(iter(stream))
+        served.process.send_signal(signal.SIGTERM)
+        started_at = time.monotonic()
+        with pytest.raises(openai.APIError, match="the server stopped before the request"):
+            list(stream)
+        assert time.monotonic() - started_at < 3
+        ended = served.end()
+    assert ended.code == 3
+    assert ended.err == "batchproof: some requests were cut short: the time to drain was over\n"
+    assert ended.account["cancelled"] == ended.account["submitted"] == 1
+    assert ended.account["faults"] == []
+
+
+def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeypatch) -> None:
+    monkeypatch.setenv("BATCHPROOF_API_KEY", "sk-one sk-two")
+    with serve_process() as served:
+        with client_of(served.url) as client, pytest.raises(openai.AuthenticationError):
+            client.models.list()
+        ended = served.end(signal.SIGTERM)
+    assert (ended.code, ended.err, ended.account["submitted"]) == (0, "", 0)
+
+
+def one_line(ended: Ended) -> str:
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    return ended.err
+
+
+def test_what_cannot_be_served_is_said_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = one_line(serve_that_ends_by_itself("--port", port))
+        assert f"cannot listen on 127.0.0.1 port {port}" in line
+    line = one_line(serve_that_ends_by_itself("--model", "/models/llama"))
+    assert "model '/models/llama': only the simulated GPU is served in this version" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--max-waiting", "0"], "--max-waiting is 0, not a number from 1 to"),
+        (["--drain-timeout", "inf"], "--drain-timeout is inf, not a number from 0 to 86400"),
+        (["--port", "-1"], "--port is -1, not a number from 0 to 65535"),
+        (["--port", "70000"], "--port is 70000, not a number from 0 to 65535"),
+        (["--pace", "0"], "pace is 0.0, not a positive number"),
+        (["--policy", "best"], "policy 'best' is unknown"),
+        (["--max-kv-blocks", "0"], "max_kv_blocks=0 is not an int of at least 1"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(options: list[str], says: str, capsys) -> None:
+    from batchproof.sched.cli import run_cli
+
+    assert run_cli(["serve", *options]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def python(*lines: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    run = python(
+        "import sys",
+        "sys.modules['fastapi'] = None",
+        "from batchproof.sched.cli import run_cli",
+        "sys.exit(run_cli(['serve']))",
+    )
+    assert run.returncode == 2
+    assert run.stderr == "batchproof: serve needs fastapi: pip install 'batchproof[serve]'\n"
+
+
+def test_the_package_and_the_command_line_import_no_server() -> None:
+    run = python(
+        "import sys, batchproof, batchproof.sched.cli",
+        "print({'fastapi', 'uvicorn', 'prometheus_client', 'pydantic'} & set(sys.modules))",
+    )
+    assert run.stdout == "set()\n"
