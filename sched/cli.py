@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "run": "Schedule a trace, or a generated workload, to its end, and say how it went.",
     "check": "Decide every property of a model exhaustively, and show a counterexample.",
     "graph": "Draw or export the life of a request, or the states of a model.",
+    "timeline": "Show a recorded run as a page to explore, or as a trace for Perfetto.",
     "serve": "Serve an OpenAI-compatible endpoint over the scheduler, until told to stop.",
     "bench": "Measure what things cost on this machine, now.",
     "replay": "Run a recording of a run again, and say whether it goes the same way.",

@@ -5,11 +5,11 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from batchproof.sched.commands.names import known
+from batchproof.sched.commands.output import write_text
 from batchproof.sched.errors import InputError
 from batchproof.sched.report.graph import Graph
 from batchproof.sched.report.graph_formats import FORMATS
 from batchproof.sched.report.lifecycle_graph import lifecycle_graph, request_graph, run_graph
-from batchproof.sched.text_files import whole_file
 
 STATES_MAX: Final = 20_000
 """More are not explored unless asked for."""
@@ -65,11 +65,7 @@ def graph(
         if run is not None or request is not None:
             raise InputError("--states is of a model, --run of a recording: give one of them")
         text = writer(_of_states(states, bound, policy, property, max_states, fold, not full))
-    if output is None:
-        print(text, end="")
-    else:
-        with whole_file(output) as file:
-            file.write(text.encode())
+    write_text(output, text)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from batchproof.sched.errors import InputError
 from batchproof.sched.report.graph import Edge, Fact, Graph, Node
+from batchproof.sched.report.html_page import html_text
 from batchproof.sched.report.theme import variables
 
 if TYPE_CHECKING:
@@ -145,13 +146,8 @@ def _themed(svg: str, title: str) -> str:
     body = re.sub(r"<!--.*?-->\n?", "", body, flags=re.DOTALL)
     body = re.sub(r' (?:fill|stroke|font-family)="[^"]*"', "", body)
     head_end = body.index(">") + 1
-    head = f'{body[: head_end - 1]} role="img" aria-label="{_xml_text(title)}">'
+    head = f'{body[: head_end - 1]} role="img" aria-label="{html_text(title)}">'
     return f"{head}\n<style>\n{_STYLE}</style>{body[head_end:]}"
-
-
-def _xml_text(text: str) -> str:
-    codes = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-    return "".join(codes.get(character, character) for character in text)
 
 
 _STYLE: Final = variables("svg") + (

@@ -152,15 +152,10 @@ class RunHistory:
                     self._tick(record)
                 case End():
                     self.complete = record.complete
-        for life in list(self._live.values()):
+        for life in self._live.values():
             self._release(life, len(self.ticks))
-
-    @property
-    def ended_at(self) -> float:
+        self.ended_at = self._last_time()
         """When the last thing happened, in seconds; 0 if nothing did."""
-        last = max((life.moves[-1].at for life in self.lives if life.moves), default=0.0)
-        submitted = max((life.submitted_at for life in self.lives), default=0.0)
-        return max(last, submitted, self.ticks[-1].end if self.ticks else 0.0)
 
     @property
     def users(self) -> list[str]:
@@ -291,6 +286,10 @@ class RunHistory:
             life, since = self._held.pop(block)
             self.holdings.append(Holding(block, life, since, tick))
         self.lives[index].blocks.clear()
+
+    def _last_time(self) -> float:
+        ends = [life.moves[-1].at if life.moves else life.submitted_at for life in self.lives]
+        return max((*ends, *(tick.end for tick in self.ticks[-1:])), default=0.0)
 
     def _contradiction(self, what: str) -> InputError:
         return InputError(f"{self.path}: line {self._line}: {what}; the recording is at fault")
