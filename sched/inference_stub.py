@@ -8,6 +8,7 @@ they should have been.
 """
 
 from collections.abc import Sequence
+from struct import error as PackError  # noqa: N812
 from struct import pack
 from zlib import crc32
 
@@ -99,6 +100,11 @@ class SimulatedGPU:
     def _share(self, sequence: ScheduledSequence) -> tuple[ScheduledSequence, bytes, int]:
         tokens, position, table = sequence.tokens, sequence.position, sequence.block_table
         end = position + len(tokens)
+        if position < 0 or end == position:
+            raise ExecutorError(
+                f"simulated GPU: request {sequence.request_id!r} feeds {len(tokens)} tokens at "
+                f"position {position}; at least one is fed, at a position from 0"
+            )
         if len(table) * self.limits.block_size < end:
             raise ExecutorError(
                 f"simulated GPU: request {sequence.request_id!r} feeds up to position {end}, its "
@@ -109,9 +115,15 @@ class SimulatedGPU:
                 f"simulated GPU: request {sequence.request_id!r} names blocks outside "
                 f"0..{self.limits.max_kv_blocks - 1}: {list(table)}"
             )
-        if len(tokens) == 1:
-            return sequence, tokens[0].to_bytes(_SLOT, "little"), position
-        return sequence, pack(f"<{len(tokens)}Q", *tokens), position
+        try:
+            if len(tokens) == 1:
+                return sequence, tokens[0].to_bytes(_SLOT, "little"), position
+            return sequence, pack(f"<{len(tokens)}Q", *tokens), position
+        except (PackError, OverflowError, AttributeError) as fault:
+            raise ExecutorError(
+                f"simulated GPU: request {sequence.request_id!r} feeds what are not token ids: "
+                f"{list(tokens)!r:.200} ({fault})"
+            ) from None
 
     def _write(self, table: Sequence[int], position: int, data: bytes) -> None:
         memory, block_bytes = self._memory, self.limits.block_size * _SLOT

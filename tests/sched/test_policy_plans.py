@@ -280,3 +280,74 @@ def test_a_policy_that_takes_the_peak_at_admission_is_shown_the_peak() -> None:
     scheduler.submit(a_request("a", 3, 20))
     run_to_end(scheduler)
     assert seen == [6]  # 3 + 20 - 1 = 22 tokens
+
+
+class Remembering(Saboteur):
+    """A policy with state: how many plans were carried out, and who has left."""
+
+    name = "remembering"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.carried_out: list[Plan] = []
+        self.gone: list[str] = []
+        self.fails = False
+
+    def completed(self, plan: Plan) -> None:
+        if self.fails:
+            raise ZeroDivisionError("in the policy")
+        self.carried_out.append(plan)
+
+    def left(self, user_id: str) -> None:
+        self.gone.append(user_id)
+
+    def state(self) -> int:
+        return len(self.carried_out)
+
+    def restore(self, state: int) -> None:
+        raise NotImplementedError
+
+
+class TestAPolicyWithState:
+    @pytest.fixture
+    def policy(self) -> Remembering:
+        return Remembering()
+
+    @pytest.fixture
+    def scheduler(self, policy: Remembering) -> Scheduler:
+        scheduler = Scheduler(LIMITS, policy, a_gpu(LIMITS))
+        submitted(scheduler, [a_request("a", 3, 2, "ann"), a_request("b", 3, 4, "bob")])
+        return scheduler
+
+    def test_hears_of_a_plan_when_it_is_carried_out_and_not_when_it_is_made(
+        self, scheduler: Scheduler, policy: Remembering
+    ) -> None:
+        scheduler.abandon(scheduler.schedule())
+        batch = scheduler.schedule()
+        assert policy.carried_out == []
+        scheduler.complete(batch, scheduler.executor.forward(batch))
+        (plan,) = policy.carried_out
+        assert [candidate.request_id for candidate in plan.admit] == ["a", "b"]
+
+    def test_hears_once_when_the_last_live_request_of_a_user_ends_or_is_cancelled(
+        self, scheduler: Scheduler, policy: Remembering
+    ) -> None:
+        scheduler.submit(a_request("a2", 3, 1, "ann"))
+        scheduler.cancel("a2")
+        assert policy.gone == []
+        scheduler.tick()
+        scheduler.tick()
+        assert policy.gone == ["ann"]
+        scheduler.cancel("b")
+        assert policy.gone == ["ann", "bob"]
+
+    def test_that_fails_to_follow_undoes_the_tick(
+        self, scheduler: Scheduler, policy: Remembering
+    ) -> None:
+        before = dump(scheduler)
+        policy.fails = True
+        with pytest.raises(ZeroDivisionError):
+            scheduler.tick()
+        assert dump(scheduler) == before
+        policy.fails = False
+        assert len(run_to_end(scheduler)) == 2

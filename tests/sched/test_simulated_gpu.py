@@ -114,6 +114,13 @@ class TestRefusals:
             ([Share([1], 0, [])], "its 0 blocks hold 0"),
             ([Share([1], 0, [16])], "outside 0..15"),
             ([Share([1], 0, [-1])], "outside 0..15"),
+            ([Share([], 0, [])], "feeds 0 tokens at position 0"),
+            ([Share([], 3, [1])], "feeds 0 tokens at position 3"),
+            ([Share([1, 2], -1, [1])], "feeds 2 tokens at position -1"),
+            ([Share([-1], 0, [1])], "not token ids"),
+            ([Share([1, 2**64], 0, [1])], "not token ids"),
+            ([Share([1.5], 0, [1])], "not token ids"),
+            ([Share(["a", "b"], 0, [1])], "not token ids"),
         ],
     )
     def test_nothing_is_written_and_no_time_passes(self, batch: list[Share], says: str) -> None:

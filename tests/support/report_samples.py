@@ -82,3 +82,16 @@ def awkward_graph() -> Graph:
     nodes = (Node(text, text, "state", (text,), {"fact": text}), Node("end", "end", "done"))
     edge = Edge(text, "end", text, (text,), {"fact": text}, dashed=True, marked=True)
     return Graph("awkward", text, nodes, (edge, Edge("end", "end", "loop")))
+
+
+@cache
+def large_history() -> RunHistory:
+    """Return a run of more than 20,000 ticks and 5,000 requests, with all of the pool in use."""
+    ring = PromptRing(0)
+    arrivals = [
+        Arrival(
+            n * 0.082, Request(f"u{n % 8}", ring.prompt(n, 60 + n * 7 % 600), 16 + n % 90, f"r{n}")
+        )
+        for n in range(5_000)
+    ]
+    return history_of(record(arrivals, Limits()))

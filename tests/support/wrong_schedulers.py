@@ -39,7 +39,7 @@ def prefill(
     table: Sequence[int] = TABLE,
 ) -> int:
     """Feed the context in chunks (start, end); return the first token."""
-    chunks = chunks or [(0, 4), (4, 9), (9, len(context))]
+    chunks = chunks or [(0, 4), (4, 8), (8, len(context))]
     for start, end in chunks:
         (token,) = device.forward(
             [Share(context[start:end], start, table, yields=end == len(context))]
