@@ -13,6 +13,8 @@ from batchproof.sched.errors import LimitsError, RequestError
 from batchproof.sched.policy.protocol import Policy
 
 TICKS_MAX = 20_000
+BUILTINS = {f.__name__: f for f in (abs, all, any, len, list, max, min, set, sorted, sum)}
+"""Of the language, all that a check may use besides its own words."""
 BAD_CONFIG = "BADCONFIG"
 """The check of a scenario whose limits must be refused."""
 
@@ -50,7 +52,8 @@ def check(text: str, expression: str, **options: Any) -> None:
             return
         raise AssertionError(f"limits accepted: {scenario}")
     outcome = Outcome(scenario, **options)
-    assert eval(expression, outcome.words()), outcome.summary()
+    words = {**outcome.words(), "__builtins__": BUILTINS}
+    assert eval(expression, words), outcome.summary()
 
 
 def limits_of(scenario: Scenario) -> Limits:

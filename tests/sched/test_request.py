@@ -239,14 +239,14 @@ def test_an_object_that_is_done_can_be_submitted_again_and_starts_afresh() -> No
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [(5, 6, 7), range(5, 8), array("L", [5, 6, 7]), np.array([5, 6, 7]), iter([5, 6, 7])],
-    ids=lambda prompt: type(prompt).__name__,
+    "kind",
+    [tuple, lambda ids: range(ids[0], ids[-1] + 1), lambda ids: array("L", ids), np.array, iter],
+    ids=["tuple", "range", "array", "numpy", "iterator"],
 )
-def test_any_sequence_of_ints_is_a_prompt_and_means_the_same(prompt: Any) -> None:
+def test_any_sequence_of_ints_is_a_prompt_and_means_the_same(kind: Any) -> None:
     gpu = a_gpu()
     scheduler = Scheduler(SMALL, executor=gpu)
-    request = Request("u", prompt, 5, "r")
+    request = Request("u", kind([5, 6, 7]), 5, "r")
     scheduler.submit(request)
     run_to_end(scheduler)
     assert request.generated == gpu.expected_output(Request("u", [5, 6, 7], 5, "r"))
