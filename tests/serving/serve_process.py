@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-COMMAND = (sys.executable, "-m", "batchproof", "serve")
 WAIT_S = 60
 
 
@@ -37,9 +36,9 @@ class ServeProcess:
 
 
 @contextmanager
-def serve_process(*options: str, port: int = 0) -> Iterator[ServeProcess]:
+def serve_process(*options: str) -> Iterator[ServeProcess]:
     """Yield the running command, once it takes connections; it is killed if it outlives that."""
-    command = (*COMMAND, "--port", str(port), "--json", *options)
+    command = (sys.executable, "-m", "batchproof", "serve", "--port", "0", "--json", *options)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -50,10 +49,3 @@ def serve_process(*options: str, port: int = 0) -> Iterator[ServeProcess]:
             yield ServeProcess(line.split()[-1].removesuffix("/v1"), process)
         finally:
             process.kill()
-
-
-def serve_that_ends_by_itself(*options: str) -> Ended:
-    """Return how the command ended, which was wrong."""
-    command = [*COMMAND, *options]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
-    return Ended(run.returncode, run.stdout, run.stderr)

@@ -15,10 +15,8 @@ from serving.running_service import RunningService, expected_text, running, unti
 from support.builders import FailingExecutor
 
 from batchproof import Limits, SimulatedGPU
-from batchproof.sched.request import Sequence
 from batchproof.sched.serving.app import BODY_BYTES_MAX
 from batchproof.sched.serving.completions import Call
-from batchproof.sched.serving.engine import Ticket
 from batchproof.sched.serving.models import ServedModel
 from batchproof.sched.serving.text import PseudoWords
 
@@ -273,20 +271,22 @@ def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(slow: RunningSe
     until(lambda: not slow.scheduler.has_active())
 
 
-def test_nothing_is_kept_of_calls_that_are_over(service: RunningService) -> None:
-    for i in range(24):
-        body = {**BODY, "max_tokens": 100, "stream": i % 2 == 0}
-        with service.call("POST", PATH, body) as response:
-            if i % 3:
-                response.read()
-    until(lambda: not service.scheduler.has_active())
+def test_nothing_is_kept_of_calls_that_are_over() -> None:
+    with running() as service:
+        for i in range(24):
+            body = {**BODY, "max_tokens": 100, "stream": i % 2 == 0}
+            with service.call("POST", PATH, body) as response:
+                if i % 3:
+                    response.read()
+        until(lambda: not service.scheduler.has_active())
 
-    def kept(*kinds: type) -> int:
-        gc.collect()
-        return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+        def calls_kept() -> int:
+            gc.collect()
+            calls: Any = [thing for thing in gc.get_objects() if type(thing) is Call]
+            return sum(call._engine is service.service.engine for call in calls)
 
-    until(lambda: kept(Call, Ticket) == 0)
-    assert kept(Sequence) <= 4, "a scheduler remembers its last batch, and no more"
+        until(lambda: calls_kept() == 0)
+        assert service.service.engine._tickets == {}
 
 
 # Figures

@@ -8,7 +8,9 @@ import time
 
 import openai
 import pytest
-from serving.serve_process import Ended, serve_process, serve_that_ends_by_itself
+from serving.serve_process import serve_process
+
+from batchproof.sched.cli import run_cli
 
 PACED = ("--pace", "1", "--eos-rate", "0")
 ASKED = {"model": "simulated", "prompt": "Hello"}
@@ -66,20 +68,6 @@ def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeyp
     assert (ended.code, ended.err, ended.account["submitted"]) == (0, "", 0)
 
 
-def one_line(ended: Ended) -> str:
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    return ended.err
-
-
-def test_what_cannot_be_served_is_said_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        line = one_line(serve_that_ends_by_itself("--port", port))
-        assert f"cannot listen on 127.0.0.1 port {port}" in line
-    line = one_line(serve_that_ends_by_itself("--model", "/models/llama"))
-    assert "model '/models/llama': only the simulated GPU is served in this version" in line
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -89,16 +77,27 @@ def test_what_cannot_be_served_is_said_in_one_line() -> None:
         (["--port", "70000"], "--port is 70000, not a number from 0 to 65535"),
         (["--pace", "0"], "pace is 0.0, not a positive number"),
         (["--policy", "best"], "policy 'best' is unknown"),
+        (
+            ["--model", "/a/path"],
+            "model '/a/path': only the simulated GPU is served in this version",
+        ),
         (["--max-kv-blocks", "0"], "max_kv_blocks=0 is not an int of at least 1"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(options: list[str], says: str, capsys) -> None:
-    from batchproof.sched.cli import run_cli
-
+def test_what_makes_no_sense_is_refused_in_one_line(options: list[str], says: str, capsys) -> None:
     assert run_cli(["serve", *options]) == 2
-    error = capsys.readouterr().err
-    assert says in error
-    assert error.count("\n") == 1
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_an_address_that_is_taken_is_named(capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_cli(["serve", "--port", str(port)]) == 2
+    printed = capsys.readouterr()
+    assert f"cannot listen on 127.0.0.1 port {port}: [Errno" in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
 def python(*lines: str) -> subprocess.CompletedProcess[str]:
