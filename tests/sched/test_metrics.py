@@ -22,6 +22,7 @@ from support.core_checks import live_sequences
 from support.state_dump import dump
 
 from batchproof import Limits, Scheduler
+from batchproof.sched.config import Admission
 from batchproof.sched.errors import RequestError
 from batchproof.sched.metrics import (
     EXACT_SAMPLES_MAX,
@@ -31,6 +32,7 @@ from batchproof.sched.metrics import (
     Metrics,
     Quantiles,
 )
+from batchproof.sched.policy import Plan, View, make_policy
 from batchproof.sched.request import Sequence
 
 HEADLINE = ("throughput_tokens_per_sec", "avg_latency_s", "p99_latency_s", "gpu_utilization")
@@ -202,6 +204,28 @@ class TestCounting:
         assert tokens["output"] == sum(len(r.generated) for r in ended)
         assert tokens["recomputed"] > 0
         assert tokens["fed"] == needed + tokens["recomputed"]
+
+    def test_what_is_fed_again_after_two_preemptions_is_counted_each_time(self) -> None:
+        class InTicks3And5:
+            """Stall-free, but the youngest is preempted in ticks 3 and 5."""
+
+            name = "in-ticks-3-and-5"
+            admission: Admission = "max_utilization"
+            tick = 0
+
+            def plan(self, view: View) -> Plan:
+                self.tick += 1
+                if self.tick in (3, 5):
+                    return Plan(preempt=view.prefilling, decode=view.decoding)
+                return make_policy("stall-free").plan(view)
+
+        limits = Limits(chunk_size=4)
+        scheduler = Scheduler(limits, InTicks3And5(), ConstantExecutor())
+        submitted(scheduler, [a_request("old", 1, 30), a_request("young", 12, 1)])
+        run_to_end(scheduler)
+        # Young is fed 4, 4, preempted; 4 again, preempted; 4 and 4 again, and 4 for the first time.
+        assert scheduler.stats()["tokens"]["recomputed"] == 4 + 8
+        assert scheduler.stats()["tokens"]["fed"] == 30 + 12 + (4 + 8)
 
     def test_a_tick_that_failed_is_not_counted(self) -> None:
         smooth, bumpy = by_the_second(), by_the_second()

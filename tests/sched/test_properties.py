@@ -179,3 +179,42 @@ def test_more_decodes_than_the_budget_takes_are_served_in_turn_and_all_end(
     limits: Limits, arrivals: list[Arrival]
 ) -> None:
     assert_all_ended_right(play(limits, arrivals, PromptsFirst()))
+
+
+class Capricious:
+    """Stall-free, but in some ticks it preempts somebody for no reason at all."""
+
+    name = "capricious"
+    admission: Admission = "max_utilization"
+
+    def __init__(self, whims: list[int]) -> None:
+        self.inner = make_policy("stall-free")
+        self.whims = iter(whims)
+
+    def plan(self, view: View) -> Plan:
+        plan, whim = self.inner.plan(view), next(self.whims, 0)
+        residents = [c for c in (*view.decoding, *view.prefilling) if c not in plan.preempt]
+        if not whim or not residents:
+            return plan
+        victim = residents[whim % len(residents)]
+        decode = [candidate for candidate in plan.decode if candidate is not victim]
+        prefill = [
+            (candidate, tokens)
+            for candidate, tokens in plan.prefill
+            if candidate is not victim and candidate not in plan.admit
+        ]
+        if not decode and not prefill:
+            return plan
+        return Plan([*plan.preempt, victim], decode, prefill=prefill)
+
+
+@given(limits=LIMITS, arrivals=ARRIVALS, whims=st.lists(st.integers(0, 5), max_size=40))
+def test_preemption_at_any_moment_is_invisible_and_what_it_costs_is_counted(
+    limits: Limits, arrivals: list[Arrival], whims: list[int]
+) -> None:
+    patient = [arrival._replace(cancelled_after=None) for arrival in arrivals]
+    played = play(limits, patient, Capricious(whims))
+    assert_all_ended_right(played)
+    tokens = played.scheduler.stats()["tokens"]
+    needed = sum(len(r.prompt) + len(r.generated) - 1 for r in played.accepted)
+    assert tokens["fed"] - tokens["recomputed"] == needed
