@@ -4,7 +4,7 @@ They live apart from the rules. TLC on ContinuousBatching.tla, with the `.cfg`
 of the same name, must find as many states as `states` says.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from batchproof.spec.state import Limits, Request, System
@@ -44,9 +44,14 @@ _GROWTH: Final = System(
     Limits(max_kv_blocks=5, block_size=2, chunk_size=2, token_budget=4, max_batch_size=3),
     (Request(0, prompt=3, max_tokens=4), Request(0, 3, 4), Request(1, 3, 4)),
 )
+_NO_CANCEL: Final = System(
+    Limits(max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=4, max_batch_size=3),
+    (Request(0, prompt=3, max_tokens=4), Request(0, 3, 4), Request(1, 3, 4)),
+    cancels=False,
+)
 _USERS: Final = System(
-    Limits(max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=4, max_batch_size=2),
-    (Request(0, prompt=3, max_tokens=2), Request(0, 3, 2), Request(1, 3, 2), Request(1, 3, 2)),
+    Limits(max_kv_blocks=3, block_size=2, chunk_size=2, token_budget=4, max_batch_size=2),
+    (Request(0, prompt=1, max_tokens=3), Request(0, 1, 3), Request(1, 1, 3), Request(1, 1, 3)),
 )
 _BUDGET: Final = System(
     Limits(max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=2, max_batch_size=3),
@@ -63,10 +68,8 @@ SIZES: Final = {
     "growth": Size(
         "3 requests of 2 users that grow, in memory for less than 2", _GROWTH, 16_342, 8_184
     ),
-    "no-cancel": Size(
-        "growth, and users do not cancel", replace(_GROWTH, cancels=False), 16_342, 8_184
-    ),
-    "users": Size("2 users alike, 2 requests each, 2 seats", _USERS, 46_505, 5_867),
+    "no-cancel": Size("growth in 4 blocks, and users do not cancel", _NO_CANCEL, 5_541, 2_782),
+    "users": Size("2 users alike, 2 requests each, 2 seats in a batch", _USERS, 50_349, 6_337),
     "budget": Size(
         "3 requests that decode at a time, with a budget of 2 tokens", _BUDGET, 4_642, 2_330
     ),
