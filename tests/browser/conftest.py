@@ -2,7 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,8 +36,71 @@ def chromium() -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def screenshots(pytestconfig) -> Path:
-    """Where pictures of the pages are kept: build output, not in git."""
-    folder = pytestconfig.rootpath / "build" / "screenshots"
+def build_folder(pytestconfig) -> Path:
+    """Where what tests make or fetch is kept: build output, not in git."""
+    return pytestconfig.rootpath / "build"
+
+
+@pytest.fixture(scope="session")
+def screenshots(build_folder: Path) -> Path:
+    """Where pictures of the pages are kept."""
+    folder = build_folder / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def npm_script(build_folder: Path) -> Callable[[str, str], Path]:
+    """Fetch one file of an npm package, by the package's pinned name and the file's path in it."""
+
+    def fetch(package: str, member: str) -> Path:
+        folder = build_folder / "npm"
+        script = folder / f"{package}-{Path(member).name}"
+        if script.exists():
+            return script
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip(f"no npm on the path: {package} cannot be had")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [npm, "pack", "--silent", package]
+        packed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if packed.returncode:
+            pytest.skip(f"npm pack {package}: {packed.stderr.strip()[-200:]}")
+        archive = folder / packed.stdout.strip().splitlines()[-1]
+        with tarfile.open(archive) as content:
+            file = content.extractfile(f"package/{member}")
+            assert file is not None
+            script.write_bytes(file.read())
+        archive.unlink()
+        return script
+
+    return fetch
+
+
+@pytest.fixture
+def opened(chromium) -> Callable[..., object]:
+    """Open a file as a page; at the end it must have logged no error and fetched nothing else."""
+
+    @contextmanager
+    def opened(
+        file: Path, *, theme: str = "light", width: int = 1400, height: int = 1000
+    ) -> Iterator[object]:
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=theme,
+            bypass_csp=False,
+        )
+        page = context.new_page()
+        troubles: list[str] = []
+        fetched: list[str] = []
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready-ms]")
+        yield page
+        assert troubles == []
+        assert fetched == [file.as_uri()]
+        context.close()
+
+    return opened

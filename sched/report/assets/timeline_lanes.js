@@ -1,11 +1,10 @@
 /** Return, for each pixel, the mean (or the most) of each series over the ticks that fall on it. */
-function pixelColumns(run, view, width, series, { most = false, whole = false } = {}) {
+function pixelColumns(run, view, width, series, { most = false } = {}) {
   const { start, end, count: ticks } = run.ticks;
   const columns = series.map(() => new Float32Array(width));
   const hits = new Uint32Array(width);
-  const [from, span] = whole ? [0, run.end] : [view.from, view.span];
-  const first = whole ? 0 : Math.max(0, placeAfter(start, view.from) - 1);
-  for (let i = first; i < ticks && start[i] < from + span; i += 1) {
+  const { from, span } = view;
+  for (let i = run.tickAt(from); i < ticks && start[i] < from + span; i += 1) {
     if (end[i] < from) continue;
     const left = ((start[i] - from) / span) * width;
     const right = ((end[i] - from) / span) * width;
@@ -35,14 +34,12 @@ function drawStack(context, { columns }, colours, height, top) {
   const base = new Float32Array(width).fill(height);
   columns.forEach((column, s) => {
     context.fillStyle = colours[s];
-    context.beginPath();
     for (let x = 0; x < width; x += 1) {
       if (!column[x]) continue;
       const tall = (column[x] / top) * height;
       base[x] -= tall;
-      context.rect(x, base[x], 1, tall);
+      context.fillRect(x, base[x], 1, tall);
     }
-    context.fill();
   });
 }
 
@@ -139,13 +136,13 @@ function drawAxis(surface, view, colours) {
 }
 
 /** Draw the whole run, small, with the part that is shown in a frame. */
-function drawOverview(surface, run, view, colours) {
+function drawOverview(surface, columns, view, colours) {
   const context = surface.begin();
   const { width, height } = surface;
-  const columns = pixelColumns(run, view, width, [run.ticks.decodes, run.ticks.chunkTokens], { whole: true });
+  const scale = width / view.run.end;
   drawStack(context, columns, [colours.read("decoding"), colours.read("prefilling")], height, tallest(columns));
-  const left = (view.from / run.end) * width;
-  const right = Math.max(left + 3, (view.to / run.end) * width);
+  const left = view.from * scale;
+  const right = Math.max(left + 3, view.to * scale);
   context.fillStyle = colours.read("surface");
   context.globalAlpha = 0.72;
   context.fillRect(0, 0, left, height);

@@ -17,6 +17,7 @@ class Timeline {
     this.table = new RequestTable(byId("requests-table"), byId("pager"), run, (request) => this.select(request));
     this.makeLegend();
     this.filter();
+    this.align();
     this.recolour();
   }
 
@@ -62,6 +63,13 @@ class Timeline {
     return found;
   }
 
+  /** Keep the lanes as wide as the rows, whose scrollbar takes room. */
+  align() {
+    const bar = this.rows.box.offsetWidth - this.rows.box.clientWidth;
+    this.box.style.setProperty("--scrollbar", `${bar}px`);
+    this.redraw();
+  }
+
   recolour() {
     this.colours = readColours();
     this.pool.recolour(this.colours);
@@ -80,9 +88,7 @@ class Timeline {
 
   draw() {
     const { run, view, colours, lanes } = this;
-    const bar = this.rows.box.offsetWidth - this.rows.box.clientWidth;
-    this.box.style.setProperty("--scrollbar", `${bar}px`);
-    drawOverview(lanes.overview.surface, run, view, colours);
+    drawOverview(lanes.overview.surface, this.overview(), view, colours);
     drawAxis(lanes.axis.surface, view, colours);
     const kinds = [colours.read("decoding"), colours.read("prefilling")];
     drawTokens(lanes.kinds.surface, run, view, colours, [run.ticks.decodes, run.ticks.chunkTokens], kinds);
@@ -91,6 +97,16 @@ class Timeline {
     this.pool.draw(lanes.pool.surface, view, colours);
     this.rows.draw(view, colours);
     this.placeCrosshair();
+  }
+
+  /** Return the columns of the whole run; they change with the width alone. */
+  overview() {
+    const width = this.lanes.overview.canvas.clientWidth;
+    if (this.whole?.hits.length !== width) {
+      const { decodes, chunkTokens } = this.run.ticks;
+      this.whole = pixelColumns(this.run, { from: 0, span: this.run.end }, width, [decodes, chunkTokens]);
+    }
+    return this.whole;
   }
 
   placeCrosshair() {
@@ -333,9 +349,9 @@ function listenToTools(timeline) {
       timeline.zoomTo(found[0]);
     }
   });
-  timeline.rows.box.addEventListener("scroll", () => timeline.redraw(), { passive: true });
+  timeline.rows.box.addEventListener("scroll", () => timeline.rows.draw(view, timeline.colours), { passive: true });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => timeline.recolour());
-  new ResizeObserver(() => timeline.redraw()).observe(timeline.box);
+  new ResizeObserver(() => timeline.align()).observe(timeline.box);
 }
 
 const timeline = new Timeline(new Run(await pageData()));

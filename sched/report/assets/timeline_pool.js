@@ -9,6 +9,7 @@ function pixelOf(colour, shade) {
 }
 
 const SHADES = [1, 0.82, 0.66];
+const CHUNK = 256;
 
 /** The map of the pool: a row for each block, coloured by the user of the request that holds it. */
 class PoolMap {
@@ -16,14 +17,27 @@ class PoolMap {
     this.run = run;
     this.rows = Math.min(run.limits.max_kv_blocks, 512);
     this.image = new OffscreenCanvas(1, this.rows);
+    this.holds = this.readHolds();
   }
 
   recolour(colours) {
-    this.pixels = colours.users.map((colour) => SHADES.map((shade) => pixelOf(colour, shade)));
+    this.pixels = colours.users.flatMap((colour) => SHADES.map((shade) => pixelOf(colour, shade)));
   }
 
-  rowOf(block) {
-    return Math.floor((block * this.rows) / this.run.limits.max_kv_blocks);
+  /** Return what painting needs of each hold: times, row, and place in `pixels`. */
+  readHolds() {
+    const { run, rows } = this;
+    const { block, request, start, end } = run.holdings;
+    const from = start.map((tick) => run.tickTime(tick));
+    const until = end.map((tick) => run.holdEnd(tick));
+    const row = Uint16Array.from(block, (number) => (number * rows) / run.limits.max_kv_blocks);
+    const paint = Uint8Array.from(request, (one) => run.colourOfUser[run.requests.user[one]] * SHADES.length + (one % SHADES.length));
+    const chunkUntil = new Float64Array(Math.ceil(until.length / CHUNK));
+    until.forEach((time, h) => {
+      const chunk = Math.floor(h / CHUNK);
+      chunkUntil[chunk] = Math.max(chunkUntil[chunk], time);
+    });
+    return { from, until, row, paint, chunkUntil };
   }
 
   draw(surface, view, colours) {
@@ -40,19 +54,22 @@ class PoolMap {
     context.drawImage(this.image, 0, 0, width, this.rows, 0, 0, width, height);
   }
 
+  /** Paint every hold that is in sight, skipping chunks of holds that were all over before it. */
   fill(pixels, view, width) {
-    const { run } = this;
-    const { block, request, start, end, count: holds } = run.holdings;
-    const last = run.tickAt(view.to);
-    for (let h = 0; h < holds && start[h] <= last; h += 1) {
-      const until = run.holdEnd(end[h]);
-      if (until < view.from) continue;
-      const x0 = Math.max(0, Math.floor(view.x(run.tickTime(start[h]), width)));
-      const x1 = Math.min(width, Math.max(x0 + 1, Math.ceil(view.x(until, width))));
-      const of = request[h];
-      const colour = this.pixels[run.colourOfUser[run.requests.user[of]]][of % SHADES.length];
-      const row = this.rowOf(block[h]) * width;
-      pixels.fill(colour, row + x0, row + x1);
+    const { from, until, row, paint, chunkUntil } = this.holds;
+    const scale = width / view.span;
+    const holds = placeAfter(from, view.to);
+    for (let h = 0; h < holds; h += 1) {
+      if (h % CHUNK === 0 && chunkUntil[h / CHUNK] < view.from) {
+        h += CHUNK - 1;
+        continue;
+      }
+      if (until[h] < view.from) continue;
+      const x0 = Math.max(0, Math.floor((from[h] - view.from) * scale));
+      const x1 = Math.min(width, Math.max(x0 + 1, Math.ceil((until[h] - view.from) * scale)));
+      const start = row[h] * width;
+      const colour = this.pixels[paint[h]];
+      for (let x = start + x0; x < start + x1; x += 1) pixels[x] = colour;
     }
   }
 

@@ -57,7 +57,11 @@ class View {
 /** The colours of the page, by name, as they are on a light or a dark screen. */
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  const read = (name) => style.getPropertyValue(`--${name}`).trim();
+  const known = new Map();
+  const read = (name) => {
+    if (!known.has(name)) known.set(name, style.getPropertyValue(`--${name}`).trim());
+    return known.get(name);
+  };
   return {
     read,
     users: Array.from({ length: USER_COLOURS + 1 }, (_, n) => read(`user-${n}`)),
