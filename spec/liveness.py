@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from batchproof.spec.counterexample import Trace
+from batchproof.spec.graph import Graph
 from batchproof.spec.property import Property
-from batchproof.spec.search import Graph, Search, decide
+from batchproof.spec.search import Search, decide
 
 
 @dataclass(frozen=True, slots=True)

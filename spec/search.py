@@ -9,11 +9,12 @@ import sys
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from batchproof.spec.counterexample import Step, Trace
+from batchproof.spec.graph import Graph
 from batchproof.spec.machine import Ending, Fair, Model, ModelError, PropertyError, Reduced
 from batchproof.spec.property import Property
 
@@ -91,48 +92,14 @@ def decide(prop: Property, predicate: Callable[..., bool], *subject: Any) -> boo
     try:
         return bool(predicate(*subject))
     except Exception as error:
-        raise PropertyError(
-            f"property {prop.name!r} raised {type(error).__name__}: {error}; "
-            f"asked about {' -> '.join(map(repr, subject))}"
-        ) from error
+        raise _raised_by(prop, error, subject) from error
 
 
-@dataclass
-class Graph:
-    """The explored steps in compressed rows: state `n` has `targets[offsets[n]:offsets[n + 1]]`.
-
-    Rows exist for expanded states only; a target may be a state without a row.
-    """
-
-    offsets: "array[int]" = field(default_factory=lambda: array("Q", [0]))
-    targets: "array[int]" = field(default_factory=lambda: array("I"))
-    classes: "array[int]" = field(default_factory=lambda: array("B"))
-    """Per step, the number of its fairness class plus one; 0 if it is in none."""
-    class_names: list[str] = field(default_factory=list)
-
-    def add_row(self, row: Iterable[tuple[int, int]]) -> None:
-        """Append the steps `(target, class)` of the next state, each once."""
-        for target, fairness in dict.fromkeys(row):
-            self.targets.append(target)
-            self.classes.append(fairness)
-        self.offsets.append(len(self.targets))
-
-    def class_number(self, name: str | None) -> int:
-        """Return the number that `classes` holds for a class, numbering it if it is new."""
-        if name is None:
-            return 0
-        if name not in self.class_names:
-            self.class_names.append(name)
-        return self.class_names.index(name) + 1
-
-    def row(self, number: int) -> range:
-        """Return the positions of the steps of state `number`."""
-        return range(self.offsets[number], self.offsets[number + 1])
-
-    @property
-    def expanded(self) -> int:
-        """How many states have a row."""
-        return len(self.offsets) - 1
+def _raised_by(prop: Property, error: Exception, subject: Sequence[Any]) -> PropertyError:
+    return PropertyError(
+        f"property {prop.name!r} raised {type(error).__name__}: {error}; "
+        f"asked about {' -> '.join(map(repr, subject))}"
+    )
 
 
 class Search:
@@ -170,7 +137,10 @@ class Search:
         self._fairness = model.fairness if isinstance(model, Fair) else _one_class
         self._properties = {prop.name: prop for prop in properties}
         self._invariants = [prop for prop in properties if prop.kind == "invariant"]
-        self._steps = [prop for prop in properties if prop.kind in ("step", "witness")]
+        self._steps = [
+            (p, p.kind == "witness") for p in properties if p.kind in ("step", "witness")
+        ]
+        """The open step properties and witnesses, with the answer that decides each."""
         self._of_states = [(p, predicate) for p in properties for predicate in _of_states(p)]
         """What must not tell folded states apart: asked of new states and now and then."""
         self._of_runs = [(p, predicate) for p, predicate in self._of_states if p.kind == "liveness"]
@@ -298,10 +268,15 @@ class Search:
                 )
 
     def _decide_step(self, number: int, state: Any, event: Any, after: Any) -> None:
-        for prop in self._steps:
-            if decide(prop, prop.predicate, state, event, after) == (prop.kind == "witness"):
+        """Decide the open step predicates; spelled out, being what a search spends its time on."""
+        for prop, wanted in self._steps:
+            try:
+                answer = bool(prop.predicate(state, event, after))
+            except Exception as error:
+                raise _raised_by(prop, error, (state, event, after)) from error
+            if answer is wanted:
                 self.found[prop.name] = Found(number, (event, after))
-                self._steps = [p for p in self._steps if p.name not in self.found]
+                self._steps = [open_ for open_ in self._steps if open_[0].name not in self.found]
 
     def successors(self, state: Any) -> list[tuple[Any, Any]]:
         """Return the model's successors of `state`; what goes wrong there is the model's fault."""

@@ -216,9 +216,7 @@ def resident_mb() -> float:
 
 
 def _show(job: Job, report: Report) -> None:
-    print(title(job.subject, report))
-    print(verdict_table(report))
-    print()
+    print(title(job.subject, report), verdict_table(report), sep="\n", end="\n\n", flush=True)
     for verdict in _violations(report):
         if verdict.trace is not None:
             print(render(_model(job), verdict), end="\n\n")
