@@ -152,6 +152,11 @@ def test_a_tick_without_work_is_recorded_as_that(recorded):
     scheduler, _, records = recorded()
     scheduler.tick()
     assert records == [Tick(0, 0.0, 0.0, 4)]
+    scheduler.submit(Request("ann", [1], 1, "a"))
+    scheduler.tick()
+    scheduler.tick()
+    assert records[2].admit == [("a", [0])]
+    assert records[3] == Tick(2, 0.006, 0.006, 4)
 
 
 def test_generated_prompts_are_recorded_as_slices_and_ones_own_in_full(recorded):
@@ -267,6 +272,7 @@ def test_the_same_run_is_the_same_bytes_compressed_or_not(tmp_path, capsys):
         assert run_cli(["run", "--requests", "100", "--record", str(path)]) == 0
     one, two, plain = (path.read_bytes() for path in paths)
     assert one == two
+    assert one[4:8] == bytes(4)  # no time of writing
     assert gzip.decompress(one) == plain
     assert len(one) < len(plain) / 4
 

@@ -116,6 +116,7 @@ def test_a_run_of_ones_own_is_the_same_again(tmp_path, batchproof):
     scheduler.cancel("b")
     gpu.wait_until(7.5)
     scheduler.tick()
+    gpu.wait_until(9.5)
     scheduler.cancel("a")
     scheduler.submit(Request("u", [1, 2], 3, "a"))
     while scheduler.has_active():
