@@ -62,21 +62,44 @@ def test_tokens_written_again_where_they_are_change_nothing() -> None:
     assert decode(device, [first], OUTPUTS - 1) == device.expected_output(REQUEST)
 
 
-@pytest.mark.parametrize("corrupt", range(9))
-def test_the_context_is_read_back_at_the_next_block_boundary_at_the_latest(corrupt: int) -> None:
-    """Memory that is overwritten between two boundaries is seen by the token after the second."""
-    device = gpu()
-    out = decode(device, [prefill(device)], 1)  # 11 tokens in memory
-    device.forward([Share([99], corrupt % 4, [TABLE[corrupt // 4]], request_id="other")])
-    decode(device, out, 1)  # now 12: three blocks are full
-    assert out != device.expected_output(REQUEST)[: len(out)]
+def corrupt(device: SimulatedGPU, position: int) -> None:
+    """Overwrite one token of the request's memory, through somebody else's second block."""
+    block, offset = TABLE[position // 4], position % 4
+    device.forward([Share([99], 4 + offset, [3, block], request_id="other")])
 
 
-def test_and_at_the_last_token() -> None:
-    device = gpu()
-    out = decode(device, [prefill(device)], OUTPUTS - 2)  # 16 in memory, the last one to come
-    device.forward([Share([99], 1, [TABLE[0]], request_id="other")])
-    assert decode(device, out, 1) != device.expected_output(REQUEST)
+class TestTheContextIsReadBackInFull:
+    """So that memory overwritten in between shows at the next such moment, at the latest."""
+
+    @pytest.mark.parametrize("position", range(8))
+    def test_when_a_prefill_ends(self, position: int) -> None:
+        device = gpu()
+        device.forward([Share(PROMPT[:8], 0, yields=False)])
+        corrupt(device, position)
+        (token,) = device.forward([Share(PROMPT[8:], 8)])
+        assert token != device.expected_output(REQUEST)[0]
+
+    @pytest.mark.parametrize("position", range(11))
+    def test_at_a_block_boundary(self, position: int) -> None:
+        device = gpu()
+        out = decode(device, [prefill(device)], 1)  # 11 tokens in memory
+        corrupt(device, position)
+        decode(device, out, 1)  # now 12: three blocks are full
+        assert out != device.expected_output(REQUEST)[: len(out)]
+
+    @pytest.mark.parametrize("position", range(16))
+    def test_at_the_last_token(self, position: int) -> None:
+        device = gpu()
+        out = decode(device, [prefill(device)], OUTPUTS - 2)  # 16 in memory, the last one to come
+        corrupt(device, position)
+        assert decode(device, out, 1) != device.expected_output(REQUEST)
+
+    def test_and_not_more_often_for_it_must_stay_cheap(self) -> None:
+        device = gpu()
+        out = decode(device, [prefill(device)], 3)  # 13 in memory
+        corrupt(device, 0)
+        decode(device, out, 1)
+        assert out == device.expected_output(REQUEST)[: len(out)], "seen only two tokens later"
 
 
 @given(
