@@ -32,7 +32,7 @@ def test_help_names_every_command(capsys):
     assert all(f" {name} " in shown for name in COMMANDS)
 
 
-NOT_A_RESULT = {"graph": "--format", "serve": "--port"}
+NOT_A_RESULT = {"graph": "--format", "serve": "--port", "timeline": "--format"}
 """Commands that answer with something other than a result, and an option that they have instead."""
 
 
