@@ -167,7 +167,8 @@ class Engine:
 
     def cut(self) -> None:
         """Cancel all that is live: whoever waits for it is told."""
-        self.cancel([request for t in self._tickets.values() for request in t.requests])
+        for ticket in dict.fromkeys(self._tickets.values()):
+            self.cancel(ticket.requests)
 
     def account(self) -> Account:
         """Return what became of all requests; call it when nothing is live."""

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
 from typing import Final
 
 import uvicorn
@@ -20,8 +19,8 @@ from batchproof.sched.serving.metrics import ServingMetrics
 from batchproof.sched.serving.models import ServedModel
 from batchproof.sched.simulation import Setup
 
-STUCK_CLIENT_S: Final = 5
-"""Seconds that clients have, once all requests are done, to read what they were answered."""
+STUCK_CLIENT_S: Final = 3
+"""Seconds that clients have, once the time to drain is over, to read what they were answered."""
 
 _DAY_S: Final = 86_400
 
@@ -61,7 +60,10 @@ class Outcome:
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server that gives live requests some time to finish, then cuts them short."""
+    """A uvicorn server that gives live requests some time to finish, then cuts them short.
+
+    Clients that have not read their answer some time after that are hung up on.
+    """
 
     def __init__(self, config: uvicorn.Config, engine: Engine, drain_timeout: float) -> None:
         super().__init__(config)
@@ -75,16 +77,26 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and wait for what is live."""
-        timer = asyncio.get_running_loop().call_later(self._drain_timeout, self._cut)
+        loop = asyncio.get_running_loop()
+        timers = (
+            loop.call_later(self._drain_timeout, self._cut),
+            loop.call_later(self._drain_timeout + STUCK_CLIENT_S, self._hang_up),
+        )
         try:
             await super().shutdown(sockets)
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             self._cut()
 
     def _cut(self) -> None:
         self.cut_short |= self._engine.scheduler.has_active()
         self._engine.stop()
+
+    def _hang_up(self) -> None:
+        self.cut_short = True
+        for connection in self.server_state.connections:
+            connection.transport.abort()
 
 
 class Service:
@@ -110,7 +122,6 @@ class Service:
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=ceil(options.drain_timeout) + STUCK_CLIENT_S,
         )
         self._server = DrainingServer(config, self.engine, options.drain_timeout)
 

@@ -98,14 +98,14 @@ async def _client(url: str, plan: Plan) -> str:
         response = await reader.read()
     finally:
         writer.close()
-    return _judged(plan, response)
+    return judged(plan, response)
 
 
-def _judged(plan: Plan, response: bytes) -> str:
+def judged(plan: Plan, response: bytes) -> str:
     """Return `answered` if it is the whole right answer, else what is wrong with it."""
     head, _, body = response.partition(b"\r\n\r\n")
-    status = head.split(b" ", 2)[1:2]
-    if status != [b"200"]:
+    status = (*head.split(b" ", 2), b"", b"")[1].decode()
+    if status != "200":
         return f"status {status}"
     if plan.body["stream"]:
         events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]

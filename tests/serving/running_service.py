@@ -34,6 +34,13 @@ class RunningService:
     def scheduler(self) -> Scheduler:
         return self.service.engine.scheduler
 
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
     def client(self, api_key: str = "anybody", **options: Any) -> OpenAI:
         return OpenAI(
             base_url=f"{self.url}/v1", api_key=api_key, max_retries=0, timeout=WAIT_S, **options
@@ -44,7 +51,7 @@ class RunningService:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Iterator[HTTPResponse]:
         """Yield the response to a call; the connection closes when the block ends."""
-        connection = HTTPConnection(urlsplit(self.url).netloc, timeout=WAIT_S)
+        connection = HTTPConnection(*self.address, timeout=WAIT_S)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             headers = {"Content-Type": "application/json", **(headers or {})}

@@ -5,8 +5,8 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -15,6 +15,7 @@ from serving.running_service import RunningService, expected_text, running, unti
 from support.builders import FailingExecutor
 
 from batchproof import Limits, SimulatedGPU
+from batchproof.sched.serving import server
 from batchproof.sched.serving.app import BODY_BYTES_MAX
 from batchproof.sched.serving.completions import Call
 from batchproof.sched.serving.models import ServedModel
@@ -93,7 +94,7 @@ def test_a_stream_joins_to_the_whole_answer(client, prompt: Any) -> None:
 
 def test_a_stream_is_sent_while_it_is_generated(slow: RunningService) -> None:
     with slow.client() as one:
-        stream = one.completions.create(**BODY, max_tokens=200, stream=True)
+        stream = one.completions.create(**BODY, max_tokens=3000, stream=True)
         next(iter(stream))
         assert slow.scheduler.has_active()
         stream.close()
@@ -169,6 +170,17 @@ def test_what_no_client_would_send_is_answered_in_the_same_shape(
         error = json.loads(response.read())["error"]
     assert says in error["message"]
     assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_a_body_without_a_length_is_read_no_further_than_the_limit(
+    service: RunningService,
+) -> None:
+    with socket.create_connection(service.address, timeout=10) as connection:
+        head = f"POST {PATH} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        for _ in range(BODY_BYTES_MAX // 2**16 + 1):
+            connection.sendall(b"10000\r\n" + b"x" * 2**16 + b"\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_full_queue_answers_429_and_when_to_come_back(slow: RunningService) -> None:
@@ -250,12 +262,32 @@ def test_a_client_that_goes_away_frees_its_blocks_at_once(
 
 
 def hang_up_without_an_answer(service: RunningService, body: Any, when: threading.Event) -> None:
-    address = urlsplit(service.url)
+    with asked_without_reading(service, body):
+        when.wait(10)
+
+
+@contextmanager
+def asked_without_reading(service: RunningService, body: Any) -> Iterator[None]:
     data = json.dumps(body).encode()
-    with socket.create_connection((address.hostname, address.port)) as connection:
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(service.address)
         head = f"POST {PATH} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        when.wait(10)
+        yield
+
+
+def test_a_client_that_never_reads_costs_little_and_holds_up_nobody(monkeypatch) -> None:
+    monkeypatch.setattr(server, "STUCK_CLIENT_S", 0.2)
+    with running(eos_rate=0, drain_timeout=0.2) as service:
+        body = {**BODY, "prompt": [[1]] * 64, "max_tokens": 600, "stream": True}
+        with asked_without_reading(service, body):
+            until(lambda: service.scheduler.stats()["requests"]["finished"] == 64)
+            (connection,) = service.service._server.server_state.connections
+            assert 0 < connection.transport.get_write_buffer_size() < 2**17
+            service.service.stop()
+            assert until(lambda: bool(service.outcome)) < 5
+    assert service.outcome[0].cut_short
 
 
 def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(slow: RunningService) -> None:

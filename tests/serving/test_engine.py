@@ -90,6 +90,18 @@ def test_every_request_gets_its_own_tokens_whole_and_in_pieces() -> None:
     run(scenario, an_engine())
 
 
+def test_who_asks_late_gets_everything_in_one_piece() -> None:
+    async def scenario(engine: Engine) -> None:
+        ticket = engine.submit(requests(2))
+        await ticket.ended()
+        pieces = [piece async for piece in ticket.pieces()]
+        assert [(p.place, p.tokens, p.finish_reason) for p in pieces] == [
+            (place, request.generated, "length") for place, request in enumerate(ticket.requests)
+        ]
+
+    run(scenario, an_engine())
+
+
 def test_the_engine_schedules_as_a_plain_loop_does() -> None:
     served, plain = LoggingExecutor(), LoggingExecutor()
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from serving.load_generator import HANG_UP_EVERY, load
+from serving.load_generator import HANG_UP_EVERY, Plan, judged, load
 from serving.serve_process import serve_process
 
 AT_ONCE = 96
@@ -52,6 +52,30 @@ def under_load(clients: int) -> tuple[float, float]:
     assert 0 < account["cancelled"] <= hung_up
     print(f"\n{account}, {preemptions:.0f} preemptions; {memory_then:.0f}, {memory_now:.0f} MB")
     return memory_then, memory_now
+
+
+GOOD = b'data: {"choices":[{"text":" a","finish_reason":null}]}'
+LAST = b'data: {"choices":[{"text":" b","finish_reason":"length"}]}'
+DONE = b"data: [DONE]"
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "verdict"),
+    [
+        (b"200", (GOOD, LAST, DONE), "answered"),
+        (b"200", (LAST, DONE), "wrong text"),
+        (b"200", (GOOD, LAST, LAST, DONE), "wrong text"),
+        (b"200", (GOOD, LAST), "stream without an end"),
+        (b"200", (GOOD, DONE), "no finish reason"),
+        (b"503", (GOOD, LAST, DONE), "status 503"),
+    ],
+)
+def test_the_load_generator_sees_what_is_wrong(
+    status: bytes, events: tuple[bytes, ...], verdict: str
+) -> None:
+    plan = Plan(1, {"stream": True}, " a b", None)
+    response = b"HTTP/1.1 " + status + b" X\r\nA: b\r\n\r\n" + b"\n\n".join(events)
+    assert judged(plan, response) == verdict
 
 
 def test_500_clients_lose_nothing() -> None:

@@ -20,23 +20,24 @@ def client_of(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
 
 
+def ask_for_ever(client: openai.OpenAI) -> None:
+    while True:
+        client.models.list()
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_is_live_finishes_and_no_more_is_accepted(number: int) -> None:
     with serve_process(*PACED) as served, client_of(served.url) as client:
-        stream = client.completions.create(**ASKED, max_tokens=150, stream=True)
+        stream = client.completions.create(**ASKED, max_tokens=300, stream=True)
         first = next(iter(stream)).choices[0].text
         served.process.send_signal(number)
-        refused = False
-        while not refused and served.process.poll() is None:
-            try:
-                client.models.list()
-                time.sleep(0.02)
-            except openai.APIConnectionError:
-                refused = True
+        with pytest.raises(openai.APIConnectionError):
+            ask_for_ever(client)
+        assert served.process.poll() is None, "it ended at once"
         rest = list(stream)
         ended = served.end()
-    assert refused, "it accepted connections to the end"
-    assert len((first + "".join(chunk.choices[0].text for chunk in rest)).split()) == 150
+    assert len((first + "".join(chunk.choices[0].text for chunk in rest)).split()) == 300
     assert rest[-1].choices[0].finish_reason == "length"
     assert (ended.code, ended.err) == (0, "")
     assert ended.account["finished"] == ended.account["submitted"] == 1
@@ -51,7 +52,7 @@ def test_what_is_live_when_the_time_to_drain_is_over_is_told_and_cut_short() -> 
         started_at = time.monotonic()
         with pytest.raises(openai.APIError, match="the server stopped before the request"):
             list(stream)
-        assert time.monotonic() - started_at < 3
+        assert time.monotonic() - started_at < 8, "undisturbed it takes 24 seconds"
         ended = served.end()
     assert ended.code == 3
     assert ended.err == "batchproof: some requests were cut short: the time to drain was over\n"
