@@ -5,16 +5,18 @@ import json as json_text
 import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from batchproof.sched.commands.names import known
+from batchproof.sched.commands.output import write_text
 from batchproof.sched.commands.terminal import progress_bar
 from batchproof.sched.errors import InputError
 from batchproof.sched.report.check import report_as_json, title, verdict_table
 from batchproof.sched.report.counterexample import render
+from batchproof.sched.report.counterexample_page import Checked, counterexample_page
 from batchproof.spec.checker import CheckError, Limits, Progress, Report, Verdict
 from batchproof.spec.checker import check as check_model
 from batchproof.spec.counterexample import Subject, trace_as_itf, trace_as_pytest
@@ -70,6 +72,9 @@ def check(
     json: Annotated[bool, Parameter(help="Print the outcome as JSON.", negative=())] = False,
     itf: Annotated[Path | None, Parameter(help="Write the first trace for TLA+ tools.")] = None,
     pytest: Annotated[Path | None, Parameter(help="Write the first trace as a test.")] = None,
+    html: Annotated[
+        Path | None, Parameter(help="Write a page with every verdict and every trace.")
+    ] = None,
 ) -> int:
     """Decide every property of a model exhaustively, and show a shortest counterexample.
 
@@ -94,6 +99,9 @@ def check(
     if json:
         print(json_text.dumps([report_as_json(j.subject, r) for j, r in outcomes], indent=2))
     _write_first_trace(outcomes, itf, pytest)
+    if html is not None:
+        checks = [Checked(job.subject, report, _model(job)) for job, report in outcomes]
+        write_text(str(html), counterexample_page(checks))
     worst = {report.outcome for _, report in outcomes}
     return next(EXIT_CODES[o] for o in ("violated", "incomplete", "holds") if o in worst)
 
@@ -142,12 +150,12 @@ def _jobs(
     properties: Sequence[str],
 ) -> Iterable[Job]:
     """Yield what is to be checked; without a model, every model that has what was asked for."""
-    names = list(LOCATIONS) if model is None else [_known("model", model, LOCATIONS)]
+    names = list(LOCATIONS) if model is None else [known("model", model, LOCATIONS)]
     families = [load(name) for name in names]
     asked = (("bound", bounds), ("policy", policies), ("property", properties))
     for what, wanted in asked:
         for name in wanted:
-            _known(what, name, [known for f in families for known in _names(f, what)])
+            known(what, name, [one for f in families for one in _names(f, what)])
             families = [f for f in families if name in _names(f, what)] or families
     for family in families:
         defaults = family.default_policies or family.policies[:1] or (None,)
@@ -176,16 +184,6 @@ def _names(family: ModelFamily, what: str) -> Sequence[str]:
     if what == "policy":
         return family.policies
     return [prop.name for bound in family.bounds.values() for prop in family.every(bound)]
-
-
-def _known(what: str, name: str, known: Iterable[str]) -> str:
-    names = list(dict.fromkeys(known))
-    if name in names:
-        return name
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    there_are = ", ".join(names) or "none"
-    raise InputError(f"unknown {what} {name!r}: {hint}there are: {there_are}")
 
 
 def _limits(states: int | None, seconds: float | None, memory_mb: float | None) -> Limits:
@@ -240,13 +238,8 @@ def _write_first_trace(
     assert verdict.trace is not None
     if itf is not None:
         trace = trace_as_itf(verdict.trace, job.subject, verdict.prop)
-        _write(itf, json_text.dumps(trace, indent=1) + "\n")
+        write_text(str(itf), json_text.dumps(trace, indent=1) + "\n")
     if pytest is not None:
-        _write(pytest, trace_as_pytest(verdict.trace, job.subject, verdict.prop, _model(job)))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+        write_text(
+            str(pytest), trace_as_pytest(verdict.trace, job.subject, verdict.prop, _model(job))
+        )

@@ -34,9 +34,13 @@ def render(model: Model, verdict: Verdict, *, width: int = 200) -> str:
     lines = [table(["step", *columns], body, width=width), ""]
     if trace.loop is not None:
         lines.append(f"From step {trace.loop} on, this goes round for ever.")
-    ending = ", ".join(part for part in (_ENDINGS[prop.kind], verdict.note) if part)
-    lines.append(f"{prop.name}: {prop.claim} ({prop.source}) - {ending}.")
+    lines.append(f"{prop.name}: {prop.claim} ({prop.source}) - {ending(verdict)}.")
     return "\n".join(lines)
+
+
+def ending(verdict: Verdict) -> str:
+    """Return how a trace ends, in words."""
+    return ", ".join(part for part in (_ENDINGS[verdict.prop.kind], verdict.note) if part)
 
 
 def _described(model: Describing, trace: Trace) -> list[dict[str, str]]:

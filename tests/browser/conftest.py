@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+AXE = "axe-core@4.12.0"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -75,6 +76,22 @@ def npm_script(build_folder: Path) -> Callable[[str, str], Path]:
         return script
 
     return fetch
+
+
+@pytest.fixture(scope="session")
+def accessible(npm_script) -> Callable[[object], None]:
+    """Let axe-core look for barriers on a page: there must be none, and nothing cut off."""
+    axe = npm_script(AXE, "axe.min.js").read_text()
+
+    def accessible(page: object) -> None:
+        page.evaluate(axe)
+        found = page.evaluate("axe.run()")
+        assert [violation["help"] for violation in found["violations"]] == []
+        assert len(found["passes"]) > 15
+        root = "document.documentElement"
+        assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+
+    return accessible
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from batchproof.sched.report.timeline import timeline_page
 
 OPEN_MS_MAX = 3_000
 FRAME_MS_MAX = 50
-AXE = "axe-core@4.12.0"
 HISTORY = busy_history()
 RECORDS = [json.loads(line) for line in busy_recording().splitlines()]
 TICKS = [record for record in RECORDS if record["event"] == "tick"]
@@ -172,17 +171,11 @@ def picture(page, lane: str) -> str:
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 420)])
 def test_it_is_readable_and_accessible(
-    opened, timeline_file: Path, npm_script, screenshots: Path, theme: str, width: int
+    opened, timeline_file: Path, accessible, screenshots: Path, theme: str, width: int
 ) -> None:
-    axe = npm_script(AXE, "axe.min.js").read_text()
     with opened(timeline_file, theme=theme, width=width) as page:
         page.screenshot(path=screenshots / f"timeline-{theme}-{width}.png", full_page=True)
-        page.evaluate(axe)
-        found = page.evaluate("axe.run()")
-        assert [violation["help"] for violation in found["violations"]] == []
-        assert len(found["passes"]) > 20
-        fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        assert page.evaluate(fits)
+        accessible(page)
 
 
 def test_a_large_run_opens_and_scrolls_fast(opened, tmp_path: Path, screenshots: Path) -> None:

@@ -1,25 +1,16 @@
 """The timeline's page carries the run, whole, and nothing from elsewhere."""
 
-import base64
-import json
 import re
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.report_samples import busy_history, busy_recording, history_of
+from support.report_samples import busy_history, busy_recording, history_of, page_data
 
 from batchproof.sched.cli import run_cli
 from batchproof.sched.report.timeline import timeline_page
 
 PAGE = timeline_page(busy_history(), "sample <run>")
-
-
-def page_data(page: str) -> dict:
-    packed = re.search(r'<script type="text/plain" id="page-data">(.*?)</script>', page)
-    assert packed is not None
-    return json.loads(zlib.decompress(base64.b64decode(packed[1])))
 
 
 class Outline(HTMLParser):

@@ -1,9 +1,14 @@
 """Runs, graphs and models that the tests of reports share."""
 
+import base64
+import json
+import re
+import zlib
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from batchproof.sched.config import Limits
 from batchproof.sched.prompts import PromptRing
@@ -95,3 +100,10 @@ def large_history() -> RunHistory:
         for n in range(5_000)
     ]
     return history_of(record(arrivals, Limits()))
+
+
+def page_data(page: str) -> Any:
+    """Return the data that a page carries for its scripts."""
+    packed = re.search(r'<script type="text/plain" id="page-data">(.*?)</script>', page)
+    assert packed is not None
+    return json.loads(zlib.decompress(base64.b64decode(packed[1])))
