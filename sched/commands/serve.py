@@ -63,8 +63,9 @@ def serve(
     """
     setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate)
     service = Service(load_model(model, setup, pace), setup, options, Access(api_key))
+    whom = "who has an API key" if api_key else "everybody"
     outcome = service.run(
-        started=lambda url: print(f"serving {model} on {url}/v1", file=sys.stderr, flush=True)
+        lambda url: print(f"serving {model} to {whom} on {url}/v1", file=sys.stderr, flush=True)
     )
     account = outcome.account
     print(json_text.dumps(account.as_json(), indent=2) if json else account)

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from batchproof.sched.errors import InfeasibleRequestError, RequestError
+from batchproof.sched.errors import InfeasibleRequestError, InputError, RequestError
 from batchproof.sched.serving.completions import Call
 from batchproof.sched.serving.engine import Engine, QueueFullError, StoppedError
 from batchproof.sched.serving.models import ServedModel
@@ -49,10 +49,17 @@ ANSWERS: Final[dict[type[Exception], _Answer]] = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the server, and who they are to the scheduler."""
+    """Who may use the server, and who they are to the scheduler.
+
+    Raises `InputError` for an empty key.
+    """
 
     api_keys: Sequence[str] = ()
     """The keys that are let in; empty: everybody is."""
+
+    def __post_init__(self) -> None:
+        if not all(self.api_keys):
+            raise InputError("an API key is empty: it would let in who has none")
 
     def user_of(self, key: str | None, user: str | None) -> str:
         """Return the user of a request: the one it names, or one made from its API key.

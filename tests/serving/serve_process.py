@@ -1,6 +1,7 @@
 """`batchproof serve` in a process of its own."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ class Ended:
 @dataclass
 class ServeProcess:
     url: str
+    whom: str
+    """To whom it says that it serves."""
     process: subprocess.Popen[str]
 
     def end(self, signal: int | None = None) -> Ended:
@@ -45,7 +48,8 @@ def serve_process(*options: str) -> Iterator[ServeProcess]:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            assert line.startswith("serving simulated on http://"), line
-            yield ServeProcess(line.split()[-1].removesuffix("/v1"), process)
+            said = re.fullmatch(r"serving simulated to (.+) on (http://\S+)/v1\n", line)
+            assert said is not None, line
+            yield ServeProcess(said[2], said[1], process)
         finally:
             process.kill()

@@ -46,6 +46,7 @@ def test_a_signal_drains_what_is_live_finishes_and_no_more_is_accepted(number: i
 
 def test_what_is_live_when_the_time_to_drain_is_over_is_told_and_cut_short() -> None:
     with serve_process(*PACED, "--drain-timeout", "0.3") as served, client_of(served.url) as client:
+        assert served.whom == "everybody"
         stream = client.completions.create(**ASKED, max_tokens=4000, stream=True)
         next(iter(stream))
         served.process.send_signal(signal.SIGTERM)
@@ -63,6 +64,7 @@ def test_what_is_live_when_the_time_to_drain_is_over_is_told_and_cut_short() -> 
 def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("BATCHPROOF_API_KEY", "sk-one sk-two")
     with serve_process() as served:
+        assert served.whom == "who has an API key"
         with client_of(served.url) as client, pytest.raises(openai.AuthenticationError):
             client.models.list()
         ended = served.end(signal.SIGTERM)
@@ -77,12 +79,13 @@ def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeyp
         (["--port", "-1"], "--port is -1, not a number from 0 to 65535"),
         (["--port", "70000"], "--port is 70000, not a number from 0 to 65535"),
         (["--pace", "0"], "pace is 0.0, not a positive number"),
+        (["--api-key", ""], "an API key is empty: it would let in who has none"),
         (["--policy", "best"], "policy 'best' is unknown"),
         (
             ["--model", "/a/path"],
             "model '/a/path': only the simulated GPU is served in this version",
         ),
-        (["--max-kv-blocks", "0"], "max_kv_blocks=0 is not an int of at least 1"),
+        (["--max-kv-blocks", "0"], "limits: max_kv_blocks=0 is not"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(options: list[str], says: str, capsys) -> None:

@@ -47,7 +47,7 @@ def test_the_server_and_the_client_of_the_document_work(capsys) -> None:
     ) as server:
         try:
             assert server.stderr is not None
-            assert server.stderr.readline().startswith("serving simulated on http://")
+            assert server.stderr.readline().startswith("serving simulated to everybody on")
             exec(compile(block("py"), "serve.md", "exec"), namespace)
             namespace["client"].close()
             server.send_signal(signal.SIGTERM)
