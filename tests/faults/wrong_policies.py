@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from faults.fault import Fault, under
+
 from batchproof.sched.policy.prefill_first import PrefillFirst
 from batchproof.sched.policy.protocol import Candidate, Plan, View
 from batchproof.sched.policy.stall_free import StallFree
 from batchproof.sched.policy.static import Static
-from faults.fault import Fault, under
 
 
 class Altered:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from faults.fault import Fault, wrong
+
 from batchproof.spec import actions
 from batchproof.spec.actions import Event, Submit, Tick, Work
 from batchproof.spec.lifecycle import DECODING, PREFILLING, WAITING
 from batchproof.spec.model import Batching
 from batchproof.spec.state import Limits, Live, Request, State, System, completes
-from faults.fault import Fault, wrong
 
 
 def fault(
