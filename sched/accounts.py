@@ -15,6 +15,8 @@ from batchproof.sched.waiting import Line, WaitingQueue
 
 REQUEST_LOAD: Final = 8
 """What each live request adds to its user's load besides its blocks."""
+USAGE_STEPS: Final = 4
+"""Users' memory is compared in steps of the whole memory over this, or of one block."""
 
 _NOBODY_WAITS: Final = Line()
 
@@ -54,13 +56,14 @@ class Account:
 class Accounts(Mapping[str, Account]):
     """The accounts of all active users, in order of arrival: the `users` of a `policy.View`."""
 
-    def __init__(self, waiting: WaitingQueue) -> None:
+    def __init__(self, waiting: WaitingQueue, max_kv_blocks: int) -> None:
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
         self._arrivals = count()
         self._admissions = 0
+        self._step = max(max_kv_blocks // USAGE_STEPS, 1)
         self._stale: dict[Account, None] = {}
-        self._by_usage = _Order(_usage)
+        self._by_usage = _Order(self._usage)
         self._by_load = _Order(_load)
 
     def __getitem__(self, user_id: str) -> Account:
@@ -74,7 +77,10 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def waiting_by_usage(self) -> Iterator[Account]:
-        """Users with a waiting request: least blocks held first, then least recently admitted."""
+        """Users with a waiting request: least memory held first, then the oldest waiting.
+
+        Memory is compared in steps, each a quarter of all.
+        """
         self._refresh()
         return self._by_usage.ascending()
 
@@ -162,6 +168,10 @@ class Accounts(Mapping[str, Account]):
         self._by_load.place(account, gone=True)
         return True
 
+    def _usage(self, account: Account) -> tuple[int, ...] | None:
+        oldest = next(iter(account.waiting), None)
+        return None if oldest is None else (account.held // self._step, oldest.number)
+
     def _refresh(self) -> None:
         if self._stale:
             for account in self._stale:
@@ -201,11 +211,6 @@ class _Order:
     def largest(self) -> int:
         """Return the first number of the largest key, or 0."""
         return int(self._sorted[-1][0]) if self._sorted else 0
-
-
-def _usage(account: Account) -> tuple[int, ...] | None:
-    oldest = next(iter(account.waiting), None)
-    return None if oldest is None else (account.held, account.turn, oldest.number)
 
 
 def _load(account: Account) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class SchedulerView:
         self._waiting = waiting
         self._prefilling = prefilling
         self._peak_at_admission = admission == "guaranteed_no_evict"
-        self.users = Accounts(waiting)
+        self.users = Accounts(waiting, limits.max_kv_blocks)
 
     @property
     def free_blocks(self) -> int:

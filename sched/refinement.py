@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from batchproof.sched.accounts import REQUEST_LOAD
+from batchproof.sched.accounts import REQUEST_LOAD, USAGE_STEPS
 from batchproof.sched.config import Limits
 from batchproof.sched.policy.protocol import Candidate, Plan, Policy, StatefulPolicy
 from batchproof.spec.actions import Event, Tick, Work, growth
@@ -55,7 +55,8 @@ class SpecUser(NamedTuple):
 class SpecUsers(Mapping[str, SpecUser]):
     """The users with live requests, as a policy sees them: a `policy.UsersView`."""
 
-    def __init__(self, users: Sequence[SpecUser]) -> None:
+    def __init__(self, users: Sequence[SpecUser], max_kv_blocks: int) -> None:
+        self._step = max(max_kv_blocks // USAGE_STEPS, 1)
         self._users = {user.user_id: user for user in users}
 
     def __getitem__(self, user_id: str) -> SpecUser:
@@ -69,9 +70,9 @@ class SpecUsers(Mapping[str, SpecUser]):
 
     @property
     def waiting_by_usage(self) -> Sequence[SpecUser]:
-        """Those with a waiting request: least blocks held first, then the oldest waiting."""
+        """Those with a waiting request: least memory held first, then the oldest waiting."""
         queued = [user for user in self._users.values() if user.waiting]
-        return sorted(queued, key=lambda user: (user.held, user.waiting[0].number))
+        return sorted(queued, key=lambda user: (user.held // self._step, user.waiting[0].number))
 
     @property
     def by_load(self) -> Sequence[SpecUser]:
@@ -118,7 +119,8 @@ class SpecView:
 
     @cached_property
     def _users(self) -> SpecUsers:
-        return SpecUsers([self._user(f"u{user}") for user in self._history.users])
+        users = [self._user(f"u{user}") for user in self._history.users]
+        return SpecUsers(users, self.limits.max_kv_blocks)
 
     def blocks_to_admit(self, candidate: Candidate, /) -> int:
         """Return the blocks that admitting a waiting request would take now."""

@@ -138,7 +138,7 @@ class Scheduler:
         try:
             tokens = checked_tokens(batch, self.executor.forward(batch)) if batch else []
             now = self.executor.now()
-            self._tell_policy()
+            self._tell_policy(batch, now)
         except BaseException:
             self.abandon(batch)
             raise
@@ -164,7 +164,7 @@ class Scheduler:
         """
         self._check_out("complete", batch)
         checked, now = checked_tokens(batch, tokens), self.executor.now()
-        self._tell_policy()
+        self._tell_policy(batch, now)
         return self._carry_out(batch, checked, now)
 
     def abandon(self, batch: Batch) -> None:
@@ -279,10 +279,10 @@ class Scheduler:
         self._plan = plan
         return batch
 
-    def _tell_policy(self) -> None:
+    def _tell_policy(self, batch: Batch, now: float) -> None:
         """Let the policy's state follow the plan: the last step of a tick that may raise."""
         if self._stateful is not None:
-            self._stateful.completed(self._plan)
+            self._stateful.completed(self._plan, now - batch.scheduled_at)
 
     def _carry_out(self, batch: Batch, tokens: list[int], now: float) -> list[Request]:
         """Do all that the batch stands for. Nothing in here can fail."""

@@ -120,10 +120,9 @@ class UsersView(Protocol):
 
     @property
     def waiting_by_usage(self) -> Iterable[UserView]:
-        """Those with a waiting request: least blocks held first, then least recently admitted.
+        """Those with a waiting request: least memory held first, then the oldest waiting.
 
-        A user that was never admitted since it became active counts as admitted then;
-        what is still a tie goes to the oldest waiting request.
+        Memory is compared in steps, each a quarter of all, but at least a block.
         """
         ...
 
@@ -228,8 +227,11 @@ class StatefulPolicy(Policy, Protocol):
     bounded by the users with live requests, and made of integers.
     """
 
-    def completed(self, plan: Plan, /) -> None:
-        """Hear that a plan is carried out, before anything of it shows in the view."""
+    def completed(self, plan: Plan, seconds: float = 0.0, /) -> None:
+        """Hear that a plan is carried out, before anything of it shows in the view.
+
+        `seconds` is how long the tick took; 0 where nobody knows.
+        """
         ...
 
     def left(self, user_id: str, /) -> None:

@@ -55,7 +55,7 @@ class Vtc:
         admit, first_chunks = admissions(view, order, free, budget, seats)
         return Plan(decode=decode, admit=admit, prefill=prefill + first_chunks, note=note)
 
-    def completed(self, plan: Plan) -> None:
+    def completed(self, plan: Plan, seconds: float = 0.0) -> None:
         """Keep the lifted counters, and charge what the tick served."""
         lifted: Any = plan.note or ()
         self._counters.update(lifted)

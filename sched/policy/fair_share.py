@@ -1,0 +1,328 @@
+"""Who gets memory under fair-lane: a plan in the making, its growth and its admissions.
+
+Memory goes to the user that holds the least. Whoever lacks it may take it from
+heavier users, and within an equal share from those over theirs; never, while
+anything else is left, a user's oldest request.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from batchproof.sched.accounts import USAGE_STEPS
+from batchproof.sched.config import Limits
+from batchproof.sched.policy.credit import Credit
+from batchproof.sched.policy.protocol import Candidate, UserView, View
+
+HEAVIER: Final = 4
+"""A user is heavier than another whose load it has this many times, or more."""
+CREDIT: Final = 2**20
+"""One lane tick, or one block taken, as credit is counted."""
+
+
+class Terms(NamedTuple):
+    """What follows from the limits."""
+
+    lane_ticks: int
+    """Lane ticks in a full credit: enough to prefill the whole memory, and one."""
+    blocks_taken: int
+    """Blocks taken from users over their share in a full credit; the last taking may exceed it."""
+    reserve: int
+    """The most blocks that an ordinary admission leaves free, for residents to grow into."""
+    step: int
+    """Blocks by which usage is compared: within one step, the older request is next."""
+
+    @classmethod
+    def of(cls, limits: Limits) -> "Terms":
+        """Return the terms for these limits."""
+        memory = limits.max_kv_blocks * limits.block_size
+        sixteenth = limits.max_kv_blocks // 16
+        return cls(
+            lane_ticks=-(-memory // limits.chunk_size) + 1,
+            blocks_taken=max(sixteenth, 1),
+            reserve=sixteenth,
+            step=max(limits.max_kv_blocks // USAGE_STEPS, 1),
+        )
+
+
+terms_of = lru_cache(Terms.of)
+
+
+class Draft:
+    """A plan in the making: the view, and what has been decided on top of it.
+
+    `has_lane` says whether a user's first tokens would have a lane; `latest` is
+    the user of the last admission; `taking` the credit for taking from users over
+    their share, None if nobody may be preempted to admit another.
+    """
+
+    def __init__(self, view: View, lane: Credit, taking: Credit | None, latest: str | None) -> None:
+        self.view = view
+        self.limits = view.limits
+        self.users = view.users
+        self.terms = terms_of(view.limits)
+        self._lane, self._taking, self._latest = lane, taking, latest
+        self.free = view.free_blocks
+        seats = min(self.limits.max_batch_size, self.limits.token_budget)
+        self.decode = view.decoding if len(view.decoding) <= seats else view.decoding[:seats]
+        self.prefilling = view.prefilling
+        self.lost: dict[int, Candidate] = {}
+        """Those to be preempted, by number."""
+        self.admitted: list[Candidate] = []
+        self.taken: dict[str, int] = {}
+        """User -> blocks taken from users over their share."""
+        self._grown: set[int] = set()
+        self._losers: set[str] = set()
+        """Users that lose a request: it is next in their line, and not in this tick."""
+        self._winners: set[str] = set()
+        """Users that have one admitted: it is younger than any that they could lose."""
+        self._gained: dict[str, int] = {}
+
+    def is_heavier(self, other: UserView, user: UserView) -> bool:
+        """Tell whether `other` is heavier than `user`."""
+        return other.load >= HEAVIER * user.load and user.outstanding <= self.limits.max_kv_blocks
+
+    def has_lane(self, user: UserView) -> bool:
+        """Tell whether a user's first tokens have a lane: somebody is heavier, credit is left."""
+        return self._has_heavier(user) and self._lane.of(user.user_id) >= CREDIT
+
+    def left(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Return the candidates that are not lost."""
+        return [candidate for candidate in candidates if candidate.number not in self.lost]
+
+    def _has_heavier(self, user: UserView) -> bool:
+        return (
+            self.users.heaviest >= HEAVIER * user.load
+            and user.outstanding <= self.limits.max_kv_blocks
+        )
+
+    def _held(self, user: UserView) -> int:
+        return user.held + self._gained.get(user.user_id, 0)
+
+    def _over_share(self, blocks: int) -> bool:
+        return blocks * len(self.users) > self.limits.max_kv_blocks
+
+    def _followers(self, user: UserView) -> Iterator[Candidate]:
+        """Yield a user's residents but the oldest, youngest first."""
+        residents = user.residents
+        for index in range(len(residents) - 1, 0, -1):
+            if residents[index].number not in self.lost:
+                yield residents[index]
+
+    def _resident_users(self) -> list[UserView]:
+        ids = dict.fromkeys(c.user_id for c in (*self.view.decoding, *self.view.prefilling))
+        return [self.users[user] for user in ids]
+
+    def _lose(self, victim: Candidate) -> None:
+        blocks = victim.block_count
+        self.lost[victim.number] = victim
+        self._losers.add(victim.user_id)
+        self._gained[victim.user_id] = self._gained.get(victim.user_id, 0) - blocks
+        self.free += blocks
+        if victim.number in self._grown:
+            self._grown.remove(victim.number)
+            self.free += 1
+
+    # Growth
+
+    def grow(self) -> None:
+        """Give each decode at a block boundary its block, oldest first, preempting if need be."""
+        growing: Iterable[Candidate] = self.view.growing
+        if growing and self.decode is not self.view.decoding:
+            chosen = {candidate.number for candidate in self.decode}
+            growing = [candidate for candidate in growing if candidate.number in chosen]
+        for candidate in growing:
+            while not self.free and candidate.number not in self.lost:
+                self._lose(self._growth_victim(candidate))
+            if candidate.number not in self.lost:
+                self.free -= 1
+                self._grown.add(candidate.number)
+
+    def _growth_victim(self, candidate: Candidate) -> Candidate:
+        """Return who gives way to a decode that has to grow; it may be the decode itself."""
+        user = self.users[candidate.user_id]
+        others = sorted(
+            self._resident_users(), key=lambda other: (-self._held(other), other.user_id)
+        )
+        heavier = [other for other in others if self.is_heavier(other, user)]
+        over: list[UserView] = []
+        if not self._over_share(self._held(user) + 1):
+            over = [other for other in others if self._over_share(self._held(other))]
+        for victims in (heavier, over, [user], others):
+            for victim in victims:
+                follower = next(self._followers(victim), None)
+                if follower is not None:
+                    return follower
+        # Only each user's oldest are left. The oldest of all is alone before it is the youngest.
+        return max(self.left(other.residents[0] for other in others), key=_number)
+
+    # Admission
+
+    def admit(self) -> None:
+        """Admit, again and again, the oldest request of the user that holds the least memory.
+
+        The first that finds no room ends it, so that nobody of its weight passes
+        it; lighter users still may, the lightest first.
+        """
+        for blocked, candidate in self._in_order():
+            if not self._try_to_admit(blocked, candidate):
+                break
+        else:
+            return
+        for user in self.users.by_load:
+            if not self.is_heavier(blocked, user):
+                return
+            if user.user_id in self._losers:
+                continue
+            for candidate in user.waiting:
+                if candidate not in self.admitted and not self._try_to_admit(user, candidate):
+                    return
+
+    def _in_order(self) -> Iterator[tuple[UserView, Candidate]]:
+        """Yield whose turn it is, and its oldest waiting request, as long as all are admitted.
+
+        The user of the last admission is behind the others of equal usage.
+        """
+        ranking = iter(self.users.waiting_by_usage)
+        upcoming: list[tuple[int, bool, int, UserView, Candidate, Iterator[Candidate]]] = []
+
+        def enter(user: UserView, line: Iterator[Candidate], *, behind: bool) -> None:
+            candidate = next(line, None)
+            if candidate is not None:
+                usage = self._held(user) // self.terms.step
+                heappush(upcoming, (usage, behind, candidate.number, user, candidate, line))
+
+        def enter_next() -> None:
+            for user in ranking:
+                behind = user.user_id == self._latest
+                enter(user, iter(user.waiting), behind=behind)
+                if not behind:
+                    return
+
+        enter_next()
+        while upcoming:
+            _, behind, _, user, candidate, line = heappop(upcoming)
+            if not behind:
+                enter_next()
+            if user.user_id not in self._losers:
+                yield user, candidate
+                enter(user, line, behind=True)
+
+    def _try_to_admit(self, user: UserView, candidate: Candidate) -> bool:
+        """Admit a request if there is room in the batch and in memory, or can be made."""
+        blocks = self.view.blocks_to_admit(candidate)
+        spare = self.free - blocks
+        if spare < self._reserve() and not self._may_use_reserve(user):
+            return False
+        if not self._fits_in_batch(user) or (spare < 0 and not self._make_room(user, blocks)):
+            return False
+        self.free -= blocks
+        self._gained[user.user_id] = self._gained.get(user.user_id, 0) + blocks
+        self._winners.add(user.user_id)
+        self.admitted.append(candidate)
+        return True
+
+    def _reserve(self) -> int:
+        """Return the blocks that an ordinary admission leaves free: one to grow for each."""
+        residents = len(self.view.decoding) + len(self.prefilling) + len(self.admitted)
+        return min(residents - len(self.lost), self.terms.reserve)
+
+    def _may_use_reserve(self, user: UserView) -> bool:
+        return not self._held(user) or self._has_heavier(user)
+
+    def _fits_in_batch(self, user: UserView) -> bool:
+        """Tell whether the batch, or the lane if it would be this user's, has room for a chunk."""
+        if self._has_room(self.decode, self.prefilling):
+            return True
+        if not self.has_lane(user):
+            return False
+        decode, prefilling = (
+            [c for c in side if not self.is_heavier(self.users[c.user_id], user)]
+            for side in (self.decode, self.prefilling)
+        )
+        return self._has_room(decode, prefilling)
+
+    def _has_room(self, decode: Iterable[Candidate], prefilling: Iterable[Candidate]) -> bool:
+        """Tell whether a batch of these and all admitted has a token and a seat to spare."""
+        decoding = len(self.left(decode))
+        chunks = [
+            min(self.limits.chunk_size, candidate.prefill_left)
+            for candidate in (*self.left(prefilling), *self.admitted)
+        ]
+        return (
+            decoding + len(chunks) < self.limits.max_batch_size
+            and decoding + sum(chunks) < self.limits.token_budget
+        )
+
+    def _make_room(self, user: UserView, blocks: int) -> bool:
+        """Preempt, youngest first, until `blocks` are free; or nobody, if that is not enough."""
+        if self._taking is None:
+            return False
+        may_take_over = self._may_take_from_over_share(user, blocks)
+        if not may_take_over and not self._has_heavier(user):
+            return False
+        heavier: list[Candidate] = []
+        over: list[Candidate] = []
+        for other in self._resident_users():
+            if len(other.residents) == 1 or other.user_id in self._winners:
+                continue
+            if self.is_heavier(other, user):
+                heavier += self._followers(other)
+            elif may_take_over and not self.is_heavier(user, other):
+                over += self._followers_over_share(other)
+        missing = blocks - self.free
+        victims = _youngest(heavier, missing)
+        missing -= _blocks(victims)
+        taken = _youngest(over, missing)
+        if _blocks(taken) < missing:
+            return False
+        if taken and not self._charge(user, _blocks(taken)):
+            return False
+        for victim in victims + taken:
+            self._lose(victim)
+        return True
+
+    def _may_take_from_over_share(self, user: UserView, blocks: int) -> bool:
+        """Tell whether a user may take memory from users over their share."""
+        held = self._held(user)
+        return not held or not (
+            self._over_share(user.outstanding) or self._over_share(held + blocks)
+        )
+
+    def _followers_over_share(self, user: UserView) -> Iterator[Candidate]:
+        """Yield those that a user would lose, youngest first, until it is within its share."""
+        held = self._held(user)
+        for follower in self._followers(user):
+            if not self._over_share(held):
+                return
+            yield follower
+            held -= follower.block_count
+
+    def _charge(self, user: UserView, blocks: int) -> bool:
+        """Charge a user for blocks taken from those over their share, if any credit is left."""
+        assert self._taking is not None
+        already = self.taken.get(user.user_id, 0)
+        if already * CREDIT >= self._taking.of(user.user_id):
+            return False
+        self.taken[user.user_id] = already + blocks
+        return True
+
+
+def _youngest(candidates: Iterable[Candidate], blocks: int) -> list[Candidate]:
+    """Return the youngest that hold `blocks` blocks together, or all."""
+    chosen: list[Candidate] = []
+    for candidate in sorted(candidates, key=_number, reverse=True):
+        if blocks <= 0:
+            break
+        chosen.append(candidate)
+        blocks -= candidate.block_count
+    return chosen
+
+
+def _blocks(candidates: Iterable[Candidate]) -> int:
+    return sum(candidate.block_count for candidate in candidates)
+
+
+def _number(candidate: Candidate) -> int:
+    return candidate.number

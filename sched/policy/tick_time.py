@@ -1,0 +1,81 @@
+"""How long a batch would take, fitted to the ticks of late: T = a + b tokens + g sequences.
+
+In integers, nanoseconds and exact sums, so that the same ticks give the same
+answers everywhere. The fit is worked out when asked for, and counts for nothing
+while the ticks do not tell tokens from sequences or do not fit a plane.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Any, Final, NamedTuple
+
+WINDOW: Final = 64
+"""Ticks that the fit is made from."""
+TICKS_MIN: Final = 16
+"""With fewer ticks there is no fit."""
+ERROR_MAX_PERCENT: Final = 5
+"""A fit whose error is larger, root mean square against the mean time, counts for nothing."""
+
+
+class Tick(NamedTuple):
+    """One tick that was carried out."""
+
+    tokens: int
+    sequences: int
+    nanoseconds: int
+
+
+class Fit(NamedTuple):
+    """Times in a unit of their own: they can be compared, and multiplied by constants."""
+
+    fixed: int
+    token: int
+    sequence: int
+
+    def time(self, tokens: int, sequences: int) -> int:
+        """Return the time of a batch."""
+        return self.fixed + self.token * tokens + self.sequence * sequences
+
+
+class TickTime:
+    """The ticks of late, and the fit to them."""
+
+    __slots__ = ("_ticks",)
+
+    def __init__(self) -> None:
+        self._ticks: deque[Tick] = deque(maxlen=WINDOW)
+
+    def add(self, tokens: int, sequences: int, seconds: float) -> None:
+        """Take a tick into the window; one that took no time says nothing."""
+        if seconds > 0:
+            self._ticks.append(Tick(tokens, sequences, round(seconds * 1e9)))
+
+    def fit(self) -> Fit | None:
+        """Return the least-squares fit to the window, or None where there is none to trust."""
+        count = len(self._ticks)
+        if count < TICKS_MIN:
+            return None
+        n, s, t = map(sum, zip(*self._ticks, strict=True))
+
+        def covariance(one: int, other: int) -> int:
+            both = sum(tick[one] * tick[other] for tick in self._ticks)
+            return count * both - (n, s, t)[one] * (n, s, t)[other]
+
+        nn, ss, tt = covariance(0, 0), covariance(1, 1), covariance(2, 2)
+        ns, nt, st = covariance(0, 1), covariance(0, 2), covariance(1, 2)
+        unit = nn * ss - ns * ns
+        token, sequence = nt * ss - st * ns, st * nn - nt * ns
+        squares = tt * unit - token * nt - sequence * st
+        if not unit or squares * 100**2 > t * t * unit * ERROR_MAX_PERCENT**2:
+            return None
+        token, sequence = max(token, 0), max(sequence, 0)
+        fixed = t * unit - token * n - sequence * s
+        return Fit(max(fixed, 0), token * count, sequence * count)
+
+    def state(self) -> Hashable:
+        """Return the window."""
+        return tuple(tuple(tick) for tick in self._ticks)
+
+    def restore(self, state: Any) -> None:
+        """Become as a `TickTime` was whose `state` returned this."""
+        self._ticks = deque((Tick(*tick) for tick in state), maxlen=WINDOW)
