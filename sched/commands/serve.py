@@ -78,7 +78,7 @@ def _exit_code(outcome: Outcome) -> int:
     if outcome.failure is not None:
         notes.append(f"the model failed again and again: {outcome.failure}")
     if outcome.cut_short:
-        notes.append("some requests were cut short: the time to drain was over")
+        notes.append("requests were cut short: --drain-timeout was over, or a second signal came")
     for note in notes:
         print(f"batchproof: {note}", file=sys.stderr)
     return code or (3 if notes else 0)

@@ -1,12 +1,12 @@
 """The server: listens, serves, and drains when it is told to stop."""
 
 import asyncio
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -69,7 +69,20 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._engine = engine
         self._drain_timeout = drain_timeout
+        self._signals = 0
         self.cut_short = False
+        self.when_started: Callable[[], None] = lambda: None
+        """Called once signals are heard and connections are taken."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve."""
+        await super().startup(sockets)
+        self.when_started()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal to stop: the first one drains, another does not wait for what is live."""
+        self._signals += 1
+        self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Tell whether to stop: asked to, or the engine did."""
@@ -77,24 +90,21 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and wait for what is live."""
-        loop = asyncio.get_running_loop()
-        timers = (
-            loop.call_later(self._drain_timeout, self._cut),
-            loop.call_later(self._drain_timeout + STUCK_CLIENT_S, self._hang_up),
-        )
+        patience = asyncio.create_task(self._lose_patience())
         try:
             await super().shutdown(sockets)
         finally:
-            for timer in timers:
-                timer.cancel()
-            self._cut()
+            patience.cancel()
 
-    def _cut(self) -> None:
+    async def _lose_patience(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._drain_timeout
+        while loop.time() < deadline and self._signals < 2:
+            await asyncio.sleep(0.05)
         self.cut_short |= self._engine.scheduler.has_active()
         self._engine.stop()
-
-    def _hang_up(self) -> None:
-        self.cut_short = True
+        await asyncio.sleep(STUCK_CLIENT_S)
+        self.cut_short |= bool(self.server_state.connections)
         for connection in self.server_state.connections:
             connection.transport.abort()
 
@@ -126,13 +136,14 @@ class Service:
         self._server = DrainingServer(config, self.engine, options.drain_timeout)
 
     def run(self, started: Callable[[str], None] = lambda _url: None) -> Outcome:
-        """Serve until `stop`, SIGTERM or SIGINT, then drain; a second SIGINT does not wait.
+        """Serve until `stop`, SIGTERM or SIGINT, then drain; another signal ends that at once.
 
-        `started` hears the URL as soon as connections are taken. Raises
+        `started` hears the URL once connections are taken. Raises
         `InputError` for an address that cannot be listened on.
         """
-        with _listening(self._options.host, self._options.port) as listener, _signals_end_cleanly():
-            started(_url_of(listener))
+        with _listening(self._options.host, self._options.port) as listener:
+            url = _url_of(listener)
+            self._server.when_started = lambda: started(url)
             asyncio.run(self._serve(listener))
         return Outcome(self.engine.account(), self._server.cut_short, self.engine.failure)
 
@@ -159,21 +170,3 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 def _url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextmanager
-def _signals_end_cleanly() -> Iterator[None]:
-    """Let uvicorn raise the signal again that it stopped for, as it does, without effect."""
-    try:
-        before = {
-            number: signal.signal(number, lambda *_: None)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-    except ValueError:  # not the main thread: no signal reaches uvicorn either
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

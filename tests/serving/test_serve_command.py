@@ -13,6 +13,9 @@ from serving.serve_process import serve_process
 from batchproof.sched.cli import run_cli
 
 PACED = ("--pace", "1", "--eos-rate", "0")
+CUT_SHORT = (
+    "batchproof: requests were cut short: --drain-timeout was over, or a second signal came\n"
+)
 ASKED = {"model": "simulated", "prompt": "Hello"}
 
 
@@ -26,12 +29,11 @@ def ask_for_ever(client: openai.OpenAI) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_what_is_live_finishes_and_no_more_is_accepted(number: int) -> None:
+def test_sigterm_drains_what_is_live_finishes_and_no_more_is_accepted() -> None:
     with serve_process(*PACED) as served, client_of(served.url) as client:
         stream = client.completions.create(**ASKED, max_tokens=300, stream=True)
         first = next(iter(stream)).choices[0].text
-        served.process.send_signal(number)
+        served.process.send_signal(signal.SIGTERM)
         with pytest.raises(openai.APIConnectionError):
             ask_for_ever(client)
         assert served.process.poll() is None, "it ended at once"
@@ -56,9 +58,24 @@ def test_what_is_live_when_the_time_to_drain_is_over_is_told_and_cut_short() -> 
         assert time.monotonic() - started_at < 8, "undisturbed it takes 24 seconds"
         ended = served.end()
     assert ended.code == 3
-    assert ended.err == "batchproof: some requests were cut short: the time to drain was over\n"
+    assert ended.err == CUT_SHORT
     assert ended.account["cancelled"] == ended.account["submitted"] == 1
     assert ended.account["faults"] == []
+
+
+def test_a_second_signal_does_not_wait_for_what_is_live() -> None:
+    with serve_process(*PACED) as served, client_of(served.url) as client:
+        stream = client.completions.create(**ASKED, max_tokens=4000, stream=True)
+        next(iter(stream))
+        served.process.send_signal(signal.SIGINT)
+        with pytest.raises(openai.APIConnectionError):
+            ask_for_ever(client)
+        served.process.send_signal(signal.SIGINT)
+        with pytest.raises(openai.APIError, match="the server stopped before the request"):
+            list(stream)
+        ended = served.end()
+    assert ended.code == 3
+    assert ended.err == CUT_SHORT
 
 
 def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeypatch) -> None:
