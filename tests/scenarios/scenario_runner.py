@@ -19,6 +19,10 @@ BAD_CONFIG = "BADCONFIG"
 """The check of a scenario whose limits must be refused."""
 
 
+class DeviceFailedError(RuntimeError):
+    """What a failing call raises; anything else that a tick raises is a failure of the test."""
+
+
 class ScriptedGPU(SimulatedGPU):
     """The simulated GPU, on which EOS comes exactly where the scenario says.
 
@@ -35,7 +39,7 @@ class ScriptedGPU(SimulatedGPU):
     def forward(self, batch: Sequence[Any]) -> list[int]:
         self.calls += 1
         if self.calls in self.failing_calls:
-            raise RuntimeError("the device failed")
+            raise DeviceFailedError(f"on call {self.calls}")
         return [
             self.limits.eos_token if self.eos_at.get(seq.request_id) == seq.remaining else token
             for seq, token in zip(batch, super().forward(batch), strict=True)
@@ -131,7 +135,7 @@ class Outcome:
         before = {request_id: len(r.generated) for request_id, r in self.requests.items()}
         try:
             ended = self.scheduler.tick()
-        except RuntimeError:
+        except DeviceFailedError:
             assert_invariants(self.scheduler)
             return  # the tick did not happen
         tick = len(self.recorder.log)
