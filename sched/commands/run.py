@@ -10,8 +10,10 @@ from cyclopts import Parameter
 
 from batchproof import __version__
 from batchproof.sched.commands.options import SetupOptions, WorkloadOptions, workload_facts
+from batchproof.sched.commands.report_folder import recording_in, write_report
 from batchproof.sched.commands.terminal import Show, progress_bar, until_interrupted
 from batchproof.sched.config import Limits
+from batchproof.sched.errors import InputError
 from batchproof.sched.inference_stub import SimulatedGPU
 from batchproof.sched.prompts import PromptRing
 from batchproof.sched.recorder import Recorder, RecordingFile, header
@@ -40,14 +42,22 @@ def run(
     record: Annotated[
         str | None, Parameter(help="Write every tick and event here; gzip if it ends in .gz.")
     ] = None,
+    report: Annotated[
+        str | None,
+        Parameter(help="Write a page with tables, plots, the timeline and more into this folder."),
+    ] = None,
     json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
 ) -> int:
     """Schedule a trace, or a generated workload, to its end, and say how it went.
 
     Returns the exit code: 0, 1 if a request was lost, 3 if it was interrupted.
     """
+    if report is not None and record is not None:
+        raise InputError("--report DIR records the run already, in DIR: leave out --record")
     source = workload.workload(file)
     chosen = setup.setup(limits, source, workload.seed)
+    if report is not None:
+        record = recording_in(report)
     with _scheduler(chosen, workload.seed, record) as (scheduler, gpu, finish):
         simulation = Simulation(scheduler, gpu, source)
         with until_interrupted() as stop, progress_bar("run") as show:
@@ -55,6 +65,8 @@ def run(
         finish(complete)
     facts = workload_facts(workload, source)
     result = run_result(__version__, chosen, facts, simulation, complete=complete)
+    if report is not None:
+        write_report(report, result)
     print(json_text.dumps(result, indent=2) if json else run_table(result))
     return _exit_code(result)
 

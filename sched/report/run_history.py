@@ -87,6 +87,12 @@ class Share(NamedTuple):
     decodes: int
     chunks: int
     chunk_tokens: int
+    yielded: int
+    """Output tokens."""
+
+
+def _share(decodes: int, chunks: int, chunk_tokens: int, first_tokens: int) -> Share:
+    return Share(decodes, chunks, chunk_tokens, decodes + first_tokens)
 
 
 class TickRow(NamedTuple):
@@ -230,7 +236,7 @@ class RunHistory:
     def _feed(self, record: Tick, ending: dict[str, str]) -> dict[str, Share]:
         """Count what the batch fed of each user, and move on those that got their first token."""
         decodes: dict[str, int] = {}
-        chunks: dict[str, tuple[int, int]] = {}
+        chunks: dict[str, tuple[int, int, int]] = {}
         for request_id, _token in record.decode:
             life = self.lives[self._index(request_id)]
             life.generated += 1
@@ -238,8 +244,8 @@ class RunHistory:
         for request_id, _position, fed, token in record.chunks:
             index = self._index(request_id)
             life = self.lives[index]
-            count, tokens = chunks.get(life.user, (0, 0))
-            chunks[life.user] = count + 1, tokens + fed
+            count, tokens, yielded = chunks.get(life.user, (0, 0, 0))
+            chunks[life.user] = count + 1, tokens + fed, yielded + (token is not None)
             if token is None:
                 continue
             life.generated += 1
@@ -248,7 +254,7 @@ class RunHistory:
             if request_id not in ending:
                 self._move(index, "first_token", record.end)
         return {
-            user: Share(decodes.get(user, 0), *chunks.get(user, (0, 0)))
+            user: _share(decodes.get(user, 0), *chunks.get(user, (0, 0, 0)))
             for user in dict.fromkeys((*decodes, *chunks))
         }
 

@@ -1,6 +1,7 @@
 """The result of a run as text: what happened to the requests, the figures, and each user."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from batchproof.sched.report.text import table
@@ -8,30 +9,31 @@ from batchproof.sched.report.text import table
 USERS_SHOWN: Final = 16
 """Users that get a line each; `--json` has them all."""
 
-_QUANTILES: Final = ("p50", "p90", "p99", "mean", "max")
+QUANTILES: Final = ("p50", "p90", "p99", "mean", "max")
 _TIMES: Final = {
     "TTFT": "ttft_s",
     "TBT": "tbt_s",
     "latency": "latency_s",
     "queue time": "queue_time_s",
 }
-_COUNTS: Final = {
+USER_COUNTS: Final = {
     "submitted": "submitted",
     "finished": "finished",
     "refused": "refused",
     "output_tokens": "tokens",
     "preemptions": "preemptions",
 }
-_USER_TIMES: Final = ("TTFT p50", "p99", "latency p50", "p99")
+USER_TIMES: Final = ("TTFT p50", "p99", "latency p50", "p99")
 
 
 def run_table(result: Mapping[str, Any]) -> str:
     """Return the tables of a result that `run_result` made."""
+    shown = dict(islice(result["users"].items(), USERS_SHOWN))
     parts = [
-        "\n".join((_title(result), _reconciled(result), *_refused(result))),
-        table(("figure", "value"), _figures(result)),
-        _number_table(("seconds", *_QUANTILES), _times(result)),
-        _number_table(("user", *_COUNTS.values(), *_USER_TIMES), _users(result["users"])),
+        "\n".join((run_title(result), reconciled(result), *refused(result))),
+        table(("figure", "value"), figure_rows(result)),
+        _number_table(("seconds", *QUANTILES), time_rows(result)),
+        _number_table(("user", *USER_COUNTS.values(), *USER_TIMES), user_rows(shown)),
     ]
     if len(result["users"]) > USERS_SHOWN:
         parts[-1] += f"\n... and {len(result['users']) - USERS_SHOWN} more users: --json has all"
@@ -40,14 +42,16 @@ def run_table(result: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _title(result: Mapping[str, Any]) -> str:
+def run_title(result: Mapping[str, Any]) -> str:
+    """Return what was run, and under what."""
     return (
         f"{result['workload']['source']}, seed {result['seed']}: policy {result['policy']} "
         f"({result['admission']}), latency model {result['latency']}"
     )
 
 
-def _reconciled(result: Mapping[str, Any]) -> str:
+def reconciled(result: Mapping[str, Any]) -> str:
+    """Return what became of the submitted requests, as a sum."""
     requests = result["requests"]
     parts = [f"{name} {requests[name]:,}" for name in ("finished", "cancelled", "refused")]
     if result["unfinished"]:
@@ -57,7 +61,8 @@ def _reconciled(result: Mapping[str, Any]) -> str:
     return f"submitted {requests['submitted']:,} = {' + '.join(parts)}"
 
 
-def _refused(result: Mapping[str, Any]) -> Iterable[str]:
+def refused(result: Mapping[str, Any]) -> Iterable[str]:
+    """Yield how many requests were refused, and why; and how many rows were bad."""
     why = {
         "infeasible": f"could not fit even alone in {result['limits']['max_kv_blocks']:,} blocks",
         "duplicate": "the id of a live request",
@@ -69,7 +74,8 @@ def _refused(result: Mapping[str, Any]) -> Iterable[str]:
         yield f"bad rows skipped: {result['workload']['bad_rows']:,}"
 
 
-def _figures(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+def figure_rows(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    """Yield the name and the value of each figure of the whole run."""
     metrics, kv, tokens, batch = (result[name] for name in ("metrics", "kv", "tokens", "batch"))
     blocks = kv["blocks"]
     yield "throughput", f"{metrics['throughput_tokens_per_sec']:,.1f} tokens/s"
@@ -90,15 +96,17 @@ def _figures(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
     yield "finish reasons", ends
 
 
-def _times(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+def time_rows(result: Mapping[str, Any]) -> Iterable[Sequence[str]]:
+    """Yield the name of each time that is measured, and its `QUANTILES` in seconds."""
     for label, name in _TIMES.items():
-        yield label, *(_number(result[name][quantile], 3) for quantile in _QUANTILES)
+        yield label, *(_number(result[name][quantile], 3) for quantile in QUANTILES)
 
 
-def _users(users: Mapping[str, Mapping[str, Any]]) -> Iterable[Sequence[str]]:
-    for name, user in list(users.items())[:USERS_SHOWN]:
+def user_rows(users: Mapping[str, Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+    """Yield each user's name, `USER_COUNTS` and `USER_TIMES`."""
+    for name, user in users.items():
         times = (user[figure][q] for figure in ("ttft_s", "latency_s") for q in ("p50", "p99"))
-        yield name, *(f"{user[count]:,}" for count in _COUNTS), *(_number(t, 3) for t in times)
+        yield name, *(f"{user[count]:,}" for count in USER_COUNTS), *(_number(t, 3) for t in times)
 
 
 def _number(value: float | None, decimals: int = 1) -> str:

@@ -22,8 +22,19 @@ COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "decoding-fill": ("#dcf3e7", "#123325"),
     "done": ("#5b6675", "#98a3b3"),
     "done-fill": ("#e9ecf1", "#252c36"),
+    "user-0": ("#7d8794", "#77818f"),
+    "user-1": ("#1f6fd1", "#5ea2ff"),
+    "user-2": ("#d1662a", "#ff9a5c"),
+    "user-3": ("#1a8f66", "#45cf9b"),
+    "user-4": ("#8d55c9", "#bd93f5"),
+    "user-5": ("#b58a00", "#e3c04b"),
+    "user-6": ("#c2417f", "#f47db2"),
+    "user-7": ("#1391a8", "#4fc8de"),
 }
-"""Name -> its colour on a light and on a dark screen. Text on its fill has a contrast above 4.5."""
+"""Name -> its colour on a light and on a dark screen.
+
+The users that matter most are told apart by seven colours; the rest share `user-0`.
+"""
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif'
 MONOSPACE: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'

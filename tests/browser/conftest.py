@@ -100,12 +100,16 @@ def opened(chromium) -> Callable[..., object]:
 
     @contextmanager
     def opened(
-        file: Path, *, theme: str = "light", width: int = 1400, height: int = 1000
+        file: Path,
+        *,
+        theme: str = "light",
+        width: int = 1400,
+        height: int = 1000,
+        ready: str = "html[data-ready-ms]",
     ) -> Iterator[object]:
         context = chromium.new_context(
             viewport={"width": width, "height": height},
             color_scheme=theme,
-            bypass_csp=False,
         )
         page = context.new_page()
         troubles: list[str] = []
@@ -114,10 +118,10 @@ def opened(chromium) -> Callable[..., object]:
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: fetched.append(request.url))
         page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready-ms]")
+        page.wait_for_selector(ready)
         yield page
         assert troubles == []
-        assert fetched == [file.as_uri()]
+        assert [url for url in fetched if not url.startswith("data:")] == [file.as_uri()]
         context.close()
 
     return opened

@@ -28,7 +28,10 @@ def marked(page) -> dict[str, str]:
     """Return the rows of the step's table that are marked as changed, with the text after it."""
     rows = page.locator("#step tbody tr:not(.summary):has(td.changed)")
     return {
-        row.locator("th").inner_text(): row.locator("td.changed").inner_text().removesuffix("(changed)").strip()
+        row.locator("th").inner_text(): row.locator("td.changed")
+        .inner_text()
+        .removesuffix("(changed)")
+        .strip()
         for row in rows.all()
     }
 

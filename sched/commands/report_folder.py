@@ -1,0 +1,27 @@
+"""The folder that `--report DIR` writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from batchproof.sched.commands.output import write_text
+from batchproof.sched.errors import InputError
+from batchproof.sched.report.run_history import RunHistory
+from batchproof.sched.report.run_report import RECORDING, report_files
+from batchproof.sched.run_recording import RunRecording
+
+
+def recording_in(folder: str) -> str:
+    """Make the folder, if need be, and return where the run is to be recorded in it."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from None
+    return str(Path(folder) / RECORDING)
+
+
+def write_report(folder: str, result: Mapping[str, Any]) -> None:
+    """Write the report of the run that was recorded in a folder; the page last."""
+    history = RunHistory(RunRecording(str(Path(folder) / RECORDING)))
+    for name, content in report_files(result, history).items():
+        write_text(str(Path(folder) / name), content)
