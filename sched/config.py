@@ -19,7 +19,7 @@ class Limits:
     """The hard limits of a scheduler (rules 3, 4 and 6).
 
     Raises `LimitsError` when a limit is not an int of at least 1, or `eos_token`
-    not a token id.
+    not a token id, which are ints from 0 to 2**64 - 1.
     """
 
     max_kv_blocks: int = 256
@@ -39,9 +39,9 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             lowest = 0 if field.name == "eos_token" else 1
-            if type(value) is not int or value < lowest:
+            if type(value) is not int or not lowest <= value < 2**64:
                 raise LimitsError(
-                    f"limits: {field.name}={value!r} is not an int of at least {lowest}; "
+                    f"limits: {field.name}={value!r} is not an int from {lowest} to 2**64 - 1; "
                     f"the default is {field.default}"
                 )
 

@@ -17,6 +17,7 @@ from batchproof.sched.config import Limits
 from batchproof.sched.errors import RequestError
 from batchproof.sched.executor import ScheduledSequence
 from batchproof.sched.latency import LatencyModel, latency_model
+from batchproof.sched.observer import SilentObserver
 from batchproof.sched.policy.protocol import Policy
 from batchproof.sched.request import Request, Sequence
 from batchproof.sched.scheduler import Scheduler
@@ -99,7 +100,7 @@ class Clock:
         return [1] * len(batch)
 
 
-class Recorder:
+class Recorder(SilentObserver):
     """An observer that keeps when each user's requests got their first token and ended."""
 
     def __init__(self, max_kv_blocks: int) -> None:

@@ -23,8 +23,70 @@ class Observer(Protocol):
         """Hear of a cancelled request."""
         ...
 
+    def scheduled(self, batch: Batch, /) -> None:
+        """Hear of a batch that goes out, its memory taken; it may yet be abandoned."""
+        ...
+
     def ticked(
         self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float, /
     ) -> None:
-        """Hear of a completed tick; `seq.scheduled` still says what each chunk was fed."""
+        """Hear of a completed tick; `seq.scheduled` still says what each chunk was fed.
+
+        Those that ended no longer have their blocks.
+        """
         ...
+
+
+class SilentObserver:
+    """Takes no note of anything: to be derived from by who wants to hear of some things."""
+
+    def submitted(self, sequence: Sequence, /) -> None:
+        """Take no note."""
+
+    def refused(self, request: Request, error: RequestError, /) -> None:
+        """Take no note."""
+
+    def cancelled(self, sequence: Sequence, now: float, /) -> None:
+        """Take no note."""
+
+    def scheduled(self, batch: Batch, /) -> None:
+        """Take no note."""
+
+    def ticked(
+        self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float, /
+    ) -> None:
+        """Take no note."""
+
+
+class Observers:
+    """Several observers, told in turn."""
+
+    def __init__(self, observers: SequenceOf[Observer]) -> None:
+        self._observers = observers
+
+    def submitted(self, sequence: Sequence, /) -> None:
+        """Tell all of an accepted request."""
+        for observer in self._observers:
+            observer.submitted(sequence)
+
+    def refused(self, request: Request, error: RequestError, /) -> None:
+        """Tell all of a refused request."""
+        for observer in self._observers:
+            observer.refused(request, error)
+
+    def cancelled(self, sequence: Sequence, now: float, /) -> None:
+        """Tell all of a cancelled request."""
+        for observer in self._observers:
+            observer.cancelled(sequence, now)
+
+    def scheduled(self, batch: Batch, /) -> None:
+        """Tell all of a batch that goes out."""
+        for observer in self._observers:
+            observer.scheduled(batch)
+
+    def ticked(
+        self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float, /
+    ) -> None:
+        """Tell all of a completed tick."""
+        for observer in self._observers:
+            observer.ticked(batch, tokens, ended, now)

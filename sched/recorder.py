@@ -7,6 +7,7 @@ from typing import BinaryIO, Final
 from batchproof.sched.batch import Batch
 from batchproof.sched.errors import InvalidRequestError, RequestError
 from batchproof.sched.executor import Executor, ScheduledSequence
+from batchproof.sched.observer import SilentObserver
 from batchproof.sched.prompts import PromptRing
 from batchproof.sched.request import Request
 from batchproof.sched.request import Sequence as LiveRequest
@@ -31,7 +32,7 @@ from batchproof.sched.simulation import REFUSALS, Setup
 _BUFFER_LINES: Final = 256
 
 
-class Recorder:
+class Recorder(SilentObserver):
     """Tells `write` of everything that happens in a scheduler, as records.
 
     It is the scheduler's observer and its executor at once, in front of the

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batchproof.sched import lifecycle, snapshot
 from batchproof.sched.batch import Batch, checked_tokens
@@ -18,7 +18,7 @@ from batchproof.sched.errors import (
 )
 from batchproof.sched.executor import Executor
 from batchproof.sched.metrics import Metrics
-from batchproof.sched.observer import Observer
+from batchproof.sched.observer import Observer, Observers
 from batchproof.sched.planning import check_plan
 from batchproof.sched.policy.protocol import Plan, Policy, StatefulPolicy
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
@@ -29,13 +29,18 @@ from batchproof.spec.lifecycle import (
     FinishReason,
 )
 
+if TYPE_CHECKING:
+    from batchproof.sched.monitor import Monitor
+
 
 class Scheduler:
     """Continuous batching under a hard KV-memory cap, by the rules of the specification.
 
     `policy` is the name of a shipped policy or an object of your own; `executor`
-    runs the batches (default: a `SimulatedGPU`). Raises `LimitsError` for an
-    unknown policy.
+    runs the batches (default: a `SimulatedGPU`). With `monitor`, every tick is held
+    against the rules while it runs: True raises `ViolationError` at the first
+    violation, a `Monitor` of your own does what it was made to do. Raises
+    `LimitsError` for an unknown policy.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Scheduler:
         executor: Executor | None = None,
         *,
         observer: Observer | None = None,
+        monitor: "bool | Monitor" = False,
     ) -> None:
         if limits is None:
             limits = Limits()
@@ -62,8 +68,10 @@ class Scheduler:
                 f"of {' or '.join(ADMISSIONS)}"
             )
         self.executor = executor
-        self._observer = observer
         self._roster = Roster(limits, self.policy.admission)
+        self.monitor: Monitor | None = None
+        """What holds every tick against the rules, if one was asked for."""
+        self._observe(observer, monitor)
         self._stateful = self.policy if isinstance(self.policy, StatefulPolicy) else None
         self._batch: Batch | None = None
         self._plan = Plan()
@@ -203,6 +211,7 @@ class Scheduler:
         policy: Policy | None = None,
         executor: Executor | None = None,
         observer: Observer | None = None,
+        monitor: "bool | Monitor" = False,
         memory_lost: bool = False,
     ) -> "Scheduler":
         """Make the scheduler that `data` is the snapshot of, with new `Request` objects.
@@ -211,7 +220,9 @@ class Scheduler:
         no longer has the KV memory: residents are then preempted, and recomputed.
         Raises `SnapshotError`, nothing made, for data that are not a whole snapshot.
         """
-        return snapshot.restore(cls, data, policy, executor, observer, memory_lost)
+        sched = snapshot.restore(cls, data, policy, executor, memory_lost)
+        sched._observe(observer, monitor)
+        return sched
 
     def metrics(self) -> dict[str, float]:
         """Return the four headline figures.
@@ -233,6 +244,15 @@ class Scheduler:
             "free_blocks": roster.pool.free,
         }
         return {**self._metrics.summary(), "live": live}
+
+    def _observe(self, observer: Observer | None, monitor: "bool | Monitor") -> None:
+        self._observer = observer
+        if monitor:
+            from batchproof.sched.monitor_live import LiveMonitor
+
+            live = LiveMonitor(self._roster, self.policy.admission, monitor)
+            self.monitor = live.monitor
+            self._observer = live if observer is None else Observers([live, observer])
 
     def _checked(self, request: Request) -> "array[int]":
         if not isinstance(request, Request):
@@ -277,6 +297,8 @@ class Scheduler:
         for sequence in plan.admit:
             sequence.blocks = pool.take(sequence.admission_blocks)
         self._plan = plan
+        if self._observer is not None:
+            self._observer.scheduled(batch)
         return batch
 
     def _tell_policy(self, batch: Batch, now: float) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import BatchproofError, SnapshotError
 from batchproof.sched.executor import Executor
-from batchproof.sched.observer import Observer
 from batchproof.sched.policy.protocol import Policy, StatefulPolicy
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
@@ -84,17 +83,18 @@ def restore(
     data: Mapping[str, Any],
     policy: Policy | None,
     executor: Executor | None,
-    observer: Observer | None,
     memory_lost: bool,
 ) -> "Scheduler":
     """Make the scheduler that `data` is the snapshot of; see `Scheduler.restore`."""
     content = _checked(data)
     try:
         sched = cls(Limits(**content["limits"]), _policy(content["policy"], policy), executor)
-        _fill(sched, content, memory_lost)
+        fill(sched, content)
+        sched._metrics.restore(content["metrics"])
     except (BatchproofError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(f"snapshot: its content makes no sense: {error!r}") from error
-    sched._observer = observer
+    if memory_lost:
+        _evict_all(sched)
     return sched
 
 
@@ -124,8 +124,8 @@ def _policy(content: Mapping[str, Any], given: Policy | None) -> Policy:
     return policy
 
 
-def _fill(sched: "Scheduler", content: Mapping[str, Any], memory_lost: bool) -> None:
-    """Bring a scheduler that was just made to where the snapshot was taken."""
+def fill(sched: "Scheduler", content: Mapping[str, Any]) -> None:
+    """Bring the roster of a scheduler that was just made to where a snapshot was taken."""
     roster = sched._roster
     sequences = {item["number"]: _sequence(item, sched.limits) for item in content["requests"]}
     phases = {item["number"]: item["phase"] for item in content["requests"]}
@@ -133,19 +133,17 @@ def _fill(sched: "Scheduler", content: Mapping[str, Any], memory_lost: bool) -> 
     for phase, numbers in ((PREFILLING, content["prefilling"]), (DECODING, content["decoding"])):
         if sorted(numbers) != sorted(n for n, its_phase in phases.items() if its_phase == phase):
             raise ValueError(f"the list of {phase} requests is not that of the requests")
-    if not memory_lost:
-        roster.pool.restore(content["free_blocks"])
+    roster.pool.restore(content["free_blocks"])
     sched._submissions = content["submissions"]
     sched._last_tick_at = content["last_tick_at"]
-    sched._metrics.restore(content["metrics"])
     for user_id, _ in content["users"]["turns"]:
         roster.users.arrive(user_id)
 
-    residents = [sequences[number] for number in (*content["prefilling"], *content["decoding"])]
-    for sequence in residents:
+    for number in (*content["prefilling"], *content["decoding"]):
+        sequence = sequences[number]
         roster.enter(sequence)
         roster.admit(sequence)
-        if phases[sequence.number] == DECODING:
+        if phases[number] == DECODING:
             roster.start_decoding(sequence)
     roster.waiting.expect(content["waiting_users"])
     for number, sequence in sequences.items():
@@ -153,10 +151,15 @@ def _fill(sched: "Scheduler", content: Mapping[str, Any], memory_lost: bool) -> 
             roster.enter(sequence)
     roster.users.restore_turns(content["users"])
     roster.live = {sequence.request_id: sequence for sequence in sequences.values()}
-    if memory_lost:
-        for sequence in residents:
-            blocks, sequence.blocks = len(sequence.blocks), []
-            roster.preempt(sequence, blocks, sched._last_tick_at)
+
+
+def _evict_all(sched: "Scheduler") -> None:
+    """Make every resident wait for its recomputation: the KV memory is lost."""
+    roster = sched._roster
+    for sequence in (*roster.prefilling, *roster.decoding):
+        blocks, sequence.blocks = sequence.blocks, []
+        roster.pool.give(blocks)
+        roster.preempt(sequence, len(blocks), sched._last_tick_at)
 
 
 def _check_blocks(limits: Limits, sequences: Any, free: list[int]) -> None:

@@ -17,6 +17,7 @@ from batchproof.spec.search import DEADLOCK
 LOCATIONS: Final[Mapping[str, str]] = {
     "mini-batch": "batchproof.spec.mini_batch_family:MODEL_FAMILY",
     "batching": "batchproof.sched.batching_family:MODEL_FAMILY",
+    "scheduler": "batchproof.sched.shipped_family:MODEL_FAMILY",
 }
 """Model name -> `module:attribute` of its `ModelFamily`, in the order of a bare `check`."""
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from batchproof.sched.batch import Batch
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import RequestError
+from batchproof.sched.observer import SilentObserver
 from batchproof.sched.request import Request, Sequence
 from batchproof.sched.simulation import REFUSALS
 from batchproof.spec.lifecycle import FinishReason
@@ -74,7 +75,7 @@ METRICS: Final = {
 """Name, without the prefix -> what it is. The client adds `_total` to counters."""
 
 
-class ServingMetrics:
+class ServingMetrics(SilentObserver):
     """Hears of everything that happens in a scheduler: an `Observer`.
 
     What it keeps is bounded by the live requests.

@@ -9,6 +9,7 @@ from typing import Any
 from batchproof import Request, Scheduler
 from batchproof.sched.batch import Batch
 from batchproof.sched.errors import RequestError
+from batchproof.sched.observer import SilentObserver
 from batchproof.spec.lifecycle import DECODING, PREFILLING, RESIDENT, WAITING
 
 
@@ -118,7 +119,7 @@ def _number(sequence: Any) -> int:
     return int(sequence.number)
 
 
-class Recorder:
+class Recorder(SilentObserver):
     """An observer that keeps what was fed, and asserts the limits of rule 6 of every batch."""
 
     def __init__(self) -> None:

@@ -1,0 +1,88 @@
+"""What a monitor is told, what it keeps of a live request, and what it reports."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from batchproof.sched.errors import BatchproofError
+from batchproof.spec.lifecycle import INITIAL, Phase
+
+
+class TickFacts(NamedTuple):
+    """What was seen of one tick, in the order in which it takes effect."""
+
+    preempt: Sequence[str] = ()
+    """Requests that gave up all their blocks."""
+    grow: Sequence[tuple[str, int]] = ()
+    """Request, and the block that it took."""
+    admit: Sequence[tuple[str, Sequence[int]]] = ()
+    """Request, and the blocks that it took."""
+    decode: Sequence[tuple[str, int]] = ()
+    """Request, and the token that it yielded."""
+    chunks: Sequence[tuple[str, int, int, int | None]] = ()
+    """Request, first position, tokens fed, and the token that it yielded, or None."""
+    ended: Sequence[tuple[str, str]] = ()
+    """Request, and its finish reason."""
+    free: int = 0
+    """Free blocks after the tick."""
+
+
+class Violation(NamedTuple):
+    """A property that does not hold of what was seen."""
+
+    tick: int
+    """In which tick, from 0; between ticks, that of the next."""
+    property: str
+    """Its name in the catalog."""
+    detail: str
+    """What was seen, and what should have been."""
+
+
+class ViolationError(BatchproofError, AssertionError):
+    """A property is violated; `report` holds all that is needed to see how."""
+
+    def __init__(self, violation: Violation, report: dict[str, Any]) -> None:
+        super().__init__(
+            f"monitor: tick {violation.tick}: {violation.property}: {violation.detail}"
+        )
+        self.violation = violation
+        self.report = report
+
+
+class Account:
+    """What the monitor knows of a live request."""
+
+    __slots__ = ("blocks", "generated", "max_tokens", "number", "phase", "prefilled", "prompt",
+                 "tick", "user")  # fmt: skip
+
+    def __init__(self, user: str, prompt: int, max_tokens: int, number: int) -> None:
+        self.user = user
+        self.prompt = prompt
+        self.max_tokens = max_tokens
+        self.number = number
+        self.phase: Phase = INITIAL
+        self.prefilled = 0
+        self.generated = 0
+        self.blocks: list[int] = []
+        self.tick = -1
+        """The last tick that it was in the batch of."""
+
+    def copy(self) -> "Account":
+        """Return the same, to be kept."""
+        twin = Account(self.user, self.prompt, self.max_tokens, self.number)
+        twin.phase, twin.prefilled, twin.generated = self.phase, self.prefilled, self.generated
+        twin.blocks, twin.tick = list(self.blocks), self.tick
+        return twin
+
+    def state(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Stretch:
+    """Some ticks, and the live requests before them."""
+
+    __slots__ = ("events", "start")
+
+    def __init__(self, start: dict[str, Account]) -> None:
+        self.start = start
+        self.events: list[tuple[Any, ...]] = []
