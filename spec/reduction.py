@@ -27,7 +27,7 @@ class Folding:
 
     @property
     def folded(self) -> int:
-        """States of the search with reductions."""
+        """States that a search with reductions finds."""
         return len(self.class_sizes)
 
 
@@ -55,12 +55,6 @@ def verify(model: Model, properties: Sequence[Property] = ()) -> Folding:
                     f"model {model.name!r}: {state!r} and its canonical form {form!r} "
                     f"differ in {what}"
                 )
-    folded = Search(model).run().states
-    if set(folded) != set(sizes):
-        raise ModelError(
-            f"model {model.name!r}: the search with reductions finds {len(folded)} states, "
-            f"the full one folds to {len(sizes)}"
-        )
     return Folding(sizes)
 
 

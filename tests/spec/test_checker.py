@@ -197,6 +197,27 @@ def test_found_counterexample_is_not_overwritten_while_others_are_open():
     assert report.states == 5
 
 
+def test_found_step_is_not_overwritten_while_others_are_open():
+    line = Drawn({"a": "t>b", "b": "t>c", "c": "t>a"})
+    forward = step("forward", lambda before, event, after: after < before)
+    never = step("never", lambda before, event, after: True)
+    seen = witness("seen", lambda before, event, after: True)
+    report = check(line, [forward, never, seen])
+    assert [s.state for s in report["forward"].trace.steps] == ["a", "b"]
+    assert [s.state for s in report["seen"].trace.steps] == ["a", "b"]
+
+
+def test_deadlock_that_is_found_first_is_kept():
+    model = Drawn({"a": "t>b t>c", "c": "t>d"})
+    assert [s.state for s in check(model)[DEADLOCK.name].trace.steps] == ["a", "b"]
+
+
+def test_step_that_broke_is_shown_where_several_lead_the_same_way():
+    model = Drawn({"a": "e>b t>b", "b": "t>a"})
+    not_t = step("not-t", lambda before, event, after: event != "t")
+    assert events(check(model, [not_t])["not-t"].trace) == ["t"]
+
+
 def test_no_verdict_of_that_name():
     with pytest.raises(KeyError, match="nothing"):
         check(Die())["nothing"]
@@ -264,6 +285,41 @@ def test_liveness_of_an_incomplete_search_is_incomplete():
     small = eventually("nowhere")
     report = check(Naturals(), [small], limits=Limits(max_states=100))
     assert report["eventually"].outcome == "incomplete"
+
+
+def test_recovery_of_an_incomplete_search_is_incomplete():
+    report = check(Naturals(), recover=[eventually("nowhere")], limits=Limits(max_states=100))
+    assert report["eventually"].outcome == "incomplete"
+
+
+def liveness(name, predicate):
+    return Property(name, "", "toy", "liveness", predicate)
+
+
+def test_interrupt_while_liveness_is_decided_keeps_what_is_known():
+    def interrupted(state):
+        raise KeyboardInterrupt
+
+    claims = [liveness("first", interrupted), liveness("second", lambda s: True), SMALL]
+    report = check(Die(), claims)
+    assert report.stopped == "interrupted"
+    assert report["small"].outcome == "holds"
+    assert report["first"].outcome == report["second"].outcome == "incomplete"
+
+
+def test_limit_that_is_passed_while_liveness_is_decided():
+    used = [0.0]
+
+    def greedy(state):
+        used[0] = 100.0
+        return True
+
+    limits = Limits(max_memory_mb=10, memory_mb=lambda: used[0])
+    claims = [liveness("first", greedy), liveness("second", lambda s: True)]
+    report = check(Die(), claims, limits=limits)
+    assert report["first"].outcome == "holds"
+    assert report["second"].outcome == report.outcome == "incomplete"
+    assert report.stopped == "limit of 10 MB reached (100 MB in use)"
 
 
 def test_progress_is_told():
@@ -374,6 +430,15 @@ def test_canonical_that_folds_too_much_is_noticed():
         verify(Overfolded())
     with pytest.raises(ModelError, match="canonical folds 1 together with a state that has other"):
         check(Overfolded())
+
+
+def test_canonical_that_folds_fair_steps_with_others_is_noticed():
+    class Drawn2(Drawn):
+        def canonical(self, state):
+            return "a" if state == "c" else state
+
+    with pytest.raises(ModelError, match="'c' and its canonical form 'a' differ in behavior"):
+        verify(Drawn2({"a": "t>b", "b": "t>c", "c": "e>b"}))
 
 
 def test_verify_needs_a_canonical_form():

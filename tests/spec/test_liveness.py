@@ -111,6 +111,12 @@ def test_prefix_is_shortest():
     assert shape(decide(model, eventually("z")).trace) == ("add", 1)
 
 
+def test_prefix_is_shortest_from_the_initial_state_not_from_the_trigger():
+    steps = {"a": "t>b t>p", "b": "t>x", "x": "t>x", "p": "t>q", "q": "t>d", "d": "t>d"}
+    verdict = decide(Drawn(steps), eventually("z", after="bd"))
+    assert shape(verdict.trace) == ("abxx", 2)
+
+
 def test_cycle_off_the_way_to_the_goal_does_not_count():
     model = Drawn({"a": "t>g", "g": "t>b", "b": "t>b"})
     assert decide(model, eventually("g", after="a")).outcome == "holds"

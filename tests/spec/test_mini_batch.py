@@ -204,6 +204,11 @@ def test_fast_search_gives_up_honestly(limits):
     assert {v.outcome for v in report.verdicts if v.trace is None} == {"incomplete"}
 
 
+def test_limit_that_is_not_passed_does_not_stop_the_fast_search():
+    limits = Limits(max_states=FULL["C1"])
+    assert check_packed(PackedMiniBatch(BOUNDS["C1"].parameters), limits=limits).outcome == "holds"
+
+
 def test_fast_search_can_be_interrupted():
     def interrupted(state):
         if len(state.running) == 2:
