@@ -41,8 +41,8 @@ class Limits:
             lowest = 0 if field.name == "eos_token" else 1
             if type(value) is not int or not lowest <= value < 2**64:
                 raise LimitsError(
-                    f"limits: {field.name}={value!r} is not an int from {lowest} to 2**64 - 1; "
-                    f"the default is {field.default}"
+                    f"limits: {field.name}={value!r} is not an int of at least {lowest} (and below "
+                    f"2**64); the default is {field.default}"
                 )
 
     def blocks_for(self, tokens: int) -> int:

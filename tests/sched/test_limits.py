@@ -39,7 +39,7 @@ def test_a_size_below_1_or_not_an_int_is_refused_with_what_there_is_by_default(
     assert f"default is {getattr(Limits(), name)}" in message
 
 
-@pytest.mark.parametrize("value", [-1, 0.0, "0", None, False])
+@pytest.mark.parametrize("value", [-1, 0.0, "0", None, False, 2**64])
 def test_an_eos_token_that_is_not_a_token_id_is_refused(value: Any) -> None:
     with pytest.raises(LimitsError, match=r"eos_token=.*at least 0"):
         Limits(eos_token=value)
