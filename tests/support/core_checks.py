@@ -111,8 +111,12 @@ def _assert_users(scheduler: Scheduler) -> None:
     loads = [user.load for user in users.by_load]
     assert loads == sorted(user.load for user in users.values())
     assert users.heaviest == max(loads, default=0)
-    usage = [user.held for user in users.waiting_by_usage]
-    assert usage == sorted(user.held for user in users.values() if list(user.waiting))
+    quarter = max(limits.max_kv_blocks // 4, 1)
+    oldest = {user.user_id: next(iter(user.waiting), None) for user in users.values()}
+    assert [user.user_id for user in users.waiting_by_usage] == sorted(
+        (user_id for user_id, first in oldest.items() if first is not None),
+        key=lambda user_id: (users[user_id].held // quarter, oldest[user_id].number),
+    )
 
 
 def _number(sequence: Any) -> int:
