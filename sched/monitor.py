@@ -68,6 +68,11 @@ class Monitor:
         self._kept = [Stretch({}), Stretch({})]
         """The stretch of ticks before this one, and this one."""
 
+    @property
+    def live(self) -> int:
+        """How many requests are live."""
+        return len(self._live)
+
     # --- between ticks --------------------------------------------------------
 
     def submitted(self, request_id: str, user: str, prompt: int, max_tokens: int) -> None:

@@ -1,14 +1,16 @@
-"""Replaying a recording of a run: the same events again, compared record by record."""
+"""Replaying a recording of a run: held against the rules, run again, compared line by line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from batchproof.sched.config import Admission, Limits
+from batchproof.sched.conformance import Conformance
 from batchproof.sched.errors import InputError, RequestError
 from batchproof.sched.latency import LatencyModel
+from batchproof.sched.monitor_facts import Violation
 from batchproof.sched.prompts import PromptRing
 from batchproof.sched.recorder import Recorder
 from batchproof.sched.recordings import TOKENS_MAX
@@ -16,6 +18,7 @@ from batchproof.sched.request import Request
 from batchproof.sched.run_recording import (
     Cancel,
     End,
+    Gpu,
     Header,
     PromptSlice,
     Record,
@@ -53,30 +56,42 @@ class Outcome:
     """What a replay found."""
 
     lines: int
-    """Lines compared and found the same, after the header."""
+    """Lines that keep to the rules and were found the same, after the header."""
     ticks: int
-    difference: Difference | None
-    interrupted: bool
+    repeated: bool
+    """Whether the run was run again; one of another engine is only held against the rules."""
+    difference: Difference | None = None
+    broken: "Broken | None" = None
+    interrupted: bool = False
+
+
+class Broken(NamedTuple):
+    """The first line of a recording that breaks a rule."""
+
+    line: int
+    violation: Violation
 
 
 class Replay:
-    """A recording's run, run again on the set-up that its header describes.
+    """A recording's run: held against the rules, and run again if the simulated GPU ran it.
 
-    Raises `InputError` for a recording whose run cannot be run again, and
-    `LimitsError` for limits or a policy that there are not.
+    Raises `LimitsError` for limits or a policy that there are not.
     """
 
     def __init__(self, recording: RunRecording) -> None:
         self._recording = recording
         header = recording.header
-        setup = _setup(recording.path, header)
+        self._conformance = Conformance(header, lambda line: f"{recording.path}: line {line}")
         self._ring = None if header.prompt_seed is None else PromptRing(header.prompt_seed)
-        self._gpu = setup.gpu()
         self._replayed: list[Record] = []
-        self._recorder = Recorder(
-            self._gpu, setup.limits.max_kv_blocks, self._replayed.append, self._ring
-        )
-        self._scheduler = setup.scheduler(self._recorder, self._recorder)
+        self._repeats = header.gpu is not None
+        if header.gpu is not None:
+            setup = _setup(header, header.gpu)
+            self._gpu = setup.gpu()
+            self._recorder = Recorder(
+                self._gpu, setup.limits.max_kv_blocks, self._replayed.append, self._ring
+            )
+            self._scheduler = setup.scheduler(self._recorder, self._recorder)
 
     def run(
         self,
@@ -84,7 +99,7 @@ class Replay:
         stop: Callable[[], bool] = lambda: False,
         progress: Callable[[int], None] = lambda _: None,
     ) -> Outcome:
-        """Repeat each event; stop at the first that turns out differently.
+        """Check each event and repeat it; stop at the first that is illegal or turns out different.
 
         `stop` is asked before each line, `progress` told of each line's number.
         Raises `InputError` for a malformed line.
@@ -92,15 +107,21 @@ class Replay:
         lines = 0
         for number, record in self._recording:
             if stop():
-                return Outcome(lines, self._recorder.ticks, None, interrupted=True)
-            self._repeat(number, record)
-            replayed = self._replayed.pop() if self._replayed else None
-            if replayed != record:
-                difference = Difference(number, record, replayed)
-                return Outcome(lines, self._recorder.ticks, difference, interrupted=False)
+                return self._outcome(lines, interrupted=True)
+            violation = self._conformance.hear(number, record)
+            if violation is not None:
+                return self._outcome(lines, broken=Broken(number, violation))
+            if self._repeats:
+                self._repeat(number, record)
+                replayed = self._replayed.pop() if self._replayed else None
+                if replayed != record:
+                    return self._outcome(lines, difference=Difference(number, record, replayed))
             lines += 1
             progress(number)
-        return Outcome(lines, self._recorder.ticks, None, interrupted=False)
+        return self._outcome(lines)
+
+    def _outcome(self, lines: int, **what: Any) -> Outcome:
+        return Outcome(lines, self._conformance.monitor.ticks, self._repeats, **what)
 
     def _repeat(self, number: int, record: Record) -> None:
         """Do what `record` says was done; the recorder says what came of it."""
@@ -145,13 +166,7 @@ class Replay:
         return self._ring.prompt(prompt.start, prompt.length)
 
 
-_NOT_SIMULATED: Final = "was not run by the simulated GPU (`gpu` is null): it cannot be run again"
-
-
-def _setup(path: str, header: Header) -> Setup:
-    if header.gpu is None:
-        raise InputError(f"{path}: {_NOT_SIMULATED}")
-    gpu = header.gpu
+def _setup(header: Header, gpu: Gpu) -> Setup:
     return Setup(
         limits=Limits(**msgspec.structs.asdict(header.limits)),
         policy=header.policy,

@@ -1,4 +1,4 @@
-"""`batchproof replay`: run a recording again, and say whether the same happens."""
+"""`batchproof replay`: hold a recording against the rules, and run it again."""
 
 import json as json_text
 from typing import Annotated, Any
@@ -18,23 +18,30 @@ def replay(
     *,
     json: Annotated[bool, Parameter(help="Print the outcome as JSON.", negative=())] = False,
 ) -> int:
-    """Run a recording of a run again, and say whether it goes the same way, line by line.
+    """Hold a recording against the specification, line by line, and run it again.
 
-    Returns the exit code: 0 the same, 1 a line differs, 3 interrupted.
+    A run of another engine, in the documented format, is held against the
+    specification alone. Returns the exit code: 0 all well, 1 a line breaks a rule
+    or differs, 3 interrupted.
     """
     recording = RunRecording(file)
     again = Replay(recording)
     with until_interrupted() as stop, progress_bar("replay") as show:
         outcome = again.run(stop=stop, progress=lambda line: show(line, None, "lines"))
     print(json_text.dumps(_facts(outcome), indent=2) if json else replay_text(outcome))
-    if outcome.difference is not None:
+    if outcome.difference is not None or outcome.broken is not None:
         return 1
     return 3 if outcome.interrupted else 0
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
-    difference = outcome.difference
+    difference, broken = outcome.difference, outcome.broken
     return {
+        "legal": broken is None,
+        "violation": None
+        if broken is None
+        else {"line": broken.line, **broken.violation._asdict()},
+        "repeated": outcome.repeated,
         "same": difference is None,
         "complete": not outcome.interrupted,
         "lines": outcome.lines,

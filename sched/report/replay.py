@@ -5,13 +5,15 @@ from batchproof.sched.run_recording import Record, encode
 
 
 def replay_text(outcome: Outcome) -> str:
-    """Return one line if the run was the same, or the first line that differs, both ways."""
+    """Return one line if all is well, or the first line that is not, both ways if it differs."""
+    if outcome.broken is not None:
+        line, (tick, name, detail) = outcome.broken
+        return f"line {line}, tick {tick}, breaks {name}: {detail}"
     if outcome.difference is not None:
         return _difference(outcome.difference)
-    counted = f"{outcome.lines:,} lines, {outcome.ticks:,} ticks"
-    if outcome.interrupted:
-        return f"interrupted: the same so far: {counted}"
-    return f"the same run: {counted}"
+    what = "legal, and the same run" if outcome.repeated else "legal; not run again"
+    so_far = "interrupted; so far " if outcome.interrupted else ""
+    return f"{so_far}{what}: {outcome.lines:,} lines, {outcome.ticks:,} ticks"
 
 
 def _difference(difference: Difference) -> str:

@@ -1,4 +1,4 @@
-"""`batchproof replay`: the same run, or the first line that differs, or what is malformed."""
+"""`batchproof replay`: legal and the same run, or the first line that is not, or what is wrong."""
 
 import json
 import signal
@@ -52,12 +52,15 @@ def test_a_recorded_run_is_the_same_again(batchproof, recording):
     assert ticks > 300
     assert batchproof("replay", recording) == (
         0,
-        f"the same run: {len(lines) - 1:,} lines, {ticks:,} ticks\n",
+        f"legal, and the same run: {len(lines) - 1:,} lines, {ticks:,} ticks\n",
         "",
     )
     code, out, _ = batchproof("replay", recording, "--json")
     assert code == 0
     assert json.loads(out) == {
+        "legal": True,
+        "violation": None,
+        "repeated": True,
         "same": True,
         "complete": True,
         "lines": len(lines) - 1,
@@ -145,12 +148,7 @@ def change_a_length(record):
 DIFFERENCES = {
     "token": ("tick", 300, change_a_token, "decode"),
     "end-time": ("tick", 300, lambda record: record.update(end=record["end"] + 1), "end"),
-    "free-blocks": ("tick", 300, lambda record: record.update(free=record["free"] + 1), "free"),
-    "tick-number": ("tick", 300, set_item("tick", 7), "tick"),
-    "an-end-more": ("tick", 5, set_item("ended", [["r1", "eos"]]), "ended"),
     "blocks": ("tick", 0, change_a_block, "admit"),
-    "never-preempted": ("tick", 5, set_item("preempt", ["r1"]), "preempt"),
-    "live-at-the-end": ("end", 0, set_item("live", 1), "live"),
     "arrival": ("submit", 9, set_item("at", 0), None),  # it changes times only
     "prompt": ("submit", 0, change_a_length, None),  # it shows in the ticks
 }
@@ -178,19 +176,66 @@ def test_the_first_line_that_differs_is_shown(batchproof, recording, event, numb
 
 def test_another_event_is_a_difference(batchproof, recording):
     lines = recording.read_text().splitlines()
-    lines[3:3] = ['{"event":"cancel","at":0.0,"id":"nobody"}']
-    recording.write_text("\n".join(lines))
-    assert batchproof("replay", recording)[:2] == (
-        1,
-        "line 4 differs in another event:\n"
-        '  recorded {"event":"cancel","at":0.0,"id":"nobody"}\n  replayed nothing\n',
-    )
-    lines[3] = lines[1].replace('"r1"', '"r1b"').replace('"max_tokens":', '"max_tokens":99999')
+    lines[3:3] = [lines[1].replace('"r1"', '"r1b"').replace('"submit"', '"refuse"')]
+    refusal = json.loads(lines[3])
+    lines[3] = json.dumps({**refusal, "kind": "invalid", "reason": "a whim"})
     recording.write_text("\n".join(lines))
     code, out, _ = batchproof("replay", recording)
     assert code == 1
-    assert out.startswith('line 4 differs in another event:\n  recorded {"event":"submit"')
-    assert '\n  replayed {"event":"refuse"' in out
+    assert out.startswith('line 4 differs in another event:\n  recorded {"event":"refuse"')
+    assert '\n  replayed {"event":"submit"' in out
+
+
+BROKEN = {
+    "free-blocks": (
+        *("tick", 300, lambda record: record.update(free=record["free"] + 1)),
+        "blocks-conserved",
+    ),
+    "an-end-more": ("tick", 5, set_item("ended", [["r1", "eos"]]), "eos-ends-at-once"),
+    "an-end-less": ("tick", -1, set_item("ended", []), "eos-ends-at-once"),
+    "preempted-and-decodes": ("tick", 5, set_item("preempt", ["r1"]), "only-live-are-scheduled"),
+    "a-block-twice": (
+        *("tick", 0, lambda record: record["admit"][0][1].__setitem__(1, record["admit"][0][1][0])),
+        "blocks-conserved",
+    ),
+    "never-submitted": ("tick", 5, set_item("preempt", ["nobody"]), "only-live-are-scheduled"),
+    "nobody-cancelled": (
+        *("tick", 5, lambda record: (record.clear(), record.update(event="cancel", at=0, id="x"))),
+        "ended-once",
+    ),
+    "accepted-too-long": (
+        *("submit", 3, lambda record: record["request"].update(max_tokens=99_999)),
+        "feasible-or-refused",
+    ),
+}
+
+
+@pytest.mark.parametrize(("event", "number", "change", "rule"), BROKEN.values(), ids=BROKEN)
+def test_the_first_line_that_breaks_a_rule_is_named(
+    batchproof, recording, event, number, change, rule
+):
+    line = edit(recording, event, number, change)
+    code, out, err = batchproof("replay", recording)
+    assert (code, err) == (1, "")
+    assert out.startswith(f"line {line}, tick ")
+    assert f", breaks {rule}: " in out
+    code, out, _ = batchproof("replay", recording, "--json")
+    facts = json.loads(out)
+    assert (code, facts["legal"], facts["violation"]["line"]) == (1, False, line)
+    assert facts["violation"]["property"] == rule
+
+
+def test_the_run_of_another_engine_is_held_against_the_rules(batchproof, recording):
+    text = recording.read_text()
+    cut = slice(text.index('"gpu"'), text.index('"prompt_seed"'))
+    recording.write_text(text.replace(text[cut], "", 1).replace('"stall-free"', '"theirs"'))
+    code, out, err = batchproof("replay", recording)
+    assert (code, err) == (0, "")
+    assert out.startswith("legal; not run again: ")
+    line = edit(recording, "tick", 300, lambda record: record.update(free=-1))
+    code, out, _ = batchproof("replay", recording)
+    assert code == 1
+    assert out.startswith(f"line {line}, tick 300, breaks blocks-conserved")
 
 
 def replaced(old, new):
@@ -235,18 +280,12 @@ MALFORMED = {
     "unknown-policy": (replaced('"stall-free"', '"magic"'), "policy 'magic' is unknown"),
     "unknown-admission": (replaced('"max_utilization"', '"all"'), "admission 'all' is unknown"),
     "bad-rate": (replaced('"eos_rate":0.015625', '"eos_rate":2'), "eos_rate is 2.0, not a"),
-    "another-engine": (
-        lambda text: text.replace(text[text.index('"gpu"') : text.index('"prompt_seed"')], "", 1),
-        "was not run by the simulated GPU (`gpu` is null): it cannot be run again",
-    ),
+    "tick-missing": (without_lines(-9, -8), "ticks are missing or out of order"),
+    "wrong-sum": (replaced('"live":0', '"live":1'), "1 live requests at the end, where"),
     "no-ring": (replaced(',"prompt_seed":0', ""), "a prompt is a slice, but the header has no"),
     "off-the-ring": (
         replaced('"prompt":{"start":', '"prompt":{"start":99999'),
         "not in 0..31998",
-    ),
-    "endless-prompt": (
-        replaced('"length":', '"length":99999999'),
-        " tokens; at most 10000000",
     ),
 }
 
@@ -303,4 +342,4 @@ def test_ctrl_c_ends_a_replay(batchproof, recording, monkeypatch):
     monkeypatch.setattr(RunRecording, "__iter__", records)
     code, out, err = batchproof("replay", recording)
     assert (code, err) == (3, "")
-    assert out.startswith("interrupted: the same so far: 18 lines, ")
+    assert out.startswith("interrupted; so far legal, and the same run: 18 lines, ")
