@@ -12,6 +12,13 @@ NOT_APPLICABLE: Final[Mapping[str, str]] = {
 }
 
 
+NOT_PROMISED: Final[Mapping[tuple[str, str], str]] = {
+    ("fair-lane", "B063"): "fair-lane bounds how long a light user waits for its first tokens, not "
+    "the service of users of like load: while memory is ample these are served by age",
+}
+"""(policy, case id) -> why that policy does not promise what the case asks."""
+
+
 class Ours(NamedTuple):
     """Our own check of a shared case, and why the case's own does not apply."""
 

@@ -290,13 +290,15 @@ class Remembering(Saboteur):
     def __init__(self) -> None:
         super().__init__()
         self.carried_out: list[Plan] = []
+        self.seconds = 0.0
         self.gone: list[str] = []
         self.fails = False
 
-    def completed(self, plan: Plan) -> None:
+    def completed(self, plan: Plan, seconds: float = 0.0) -> None:
         if self.fails:
             raise ZeroDivisionError("in the policy")
         self.carried_out.append(plan)
+        self.seconds += seconds
 
     def left(self, user_id: str) -> None:
         self.gone.append(user_id)
@@ -328,6 +330,7 @@ class TestAPolicyWithState:
         scheduler.complete(batch, scheduler.executor.forward(batch))
         (plan,) = policy.carried_out
         assert [candidate.request_id for candidate in plan.admit] == ["a", "b"]
+        assert policy.seconds == pytest.approx(0.007), "how long the tick took"
 
     def test_hears_once_when_the_last_live_request_of_a_user_ends_or_is_cancelled(
         self, scheduler: Scheduler, policy: Remembering
