@@ -174,7 +174,7 @@ class FastSearch:
                 pending, size = [], 0
                 self.stopped = self._over_limit(len(frontier) - step.first)
                 if self.stopped is not None:
-                    return done[0][:0]
+                    return _distinct(())
             has_successor[step.where] |= True if step.possible is None else step.possible
             if (step.view, step.number) not in self._fair:
                 self._decide_step(step)

@@ -13,7 +13,7 @@ from batchproof.spec.checker import DEADLOCK, Limits, ModelError, PropertyError,
 from batchproof.spec.fast_check import check_packed
 from batchproof.spec.fast_search import FastSearch
 from batchproof.spec.machine import CheckError
-from batchproof.spec.mini_batch import DONE, NEW, MiniBatch, Request, Size, State, Tick
+from batchproof.spec.mini_batch import DONE, NEW, MiniBatch, Request, Size, State, Submit, Tick
 from batchproof.spec.mini_batch_family import (
     BOUNDS,
     CAN_ALL_END,
@@ -332,6 +332,34 @@ def test_fault_is_caught(fault, name, length):
         for before, after in zip(verdict.trace.steps, verdict.trace.steps[1:], strict=False):
             steps = Faulty(size, fault=fault).successors(before.state)
             assert (after.event, after.state) in list(steps)
+
+
+@dataclass(frozen=True)
+class Halting(MiniBatch):
+    """The model without ticks while two requests run."""
+
+    reduction: str = "none"
+
+    def successors(self, state):
+        for event, after in super().successors(state):
+            if isinstance(event, Submit) or len(state.running) < 2:
+                yield event, after
+
+
+@dataclass
+class HaltingPacked(PackedMiniBatch):
+    def __post_init__(self):
+        super().__post_init__()
+        self.plain = Halting(self.size)
+
+
+def test_fast_check_finds_where_runs_end():
+    size = BOUNDS["C1"].parameters
+    plain = check(Halting(size), PROPERTIES, recover=(CAN_ALL_END,))
+    fast = check_packed(HaltingPacked(size), PROPERTIES, recover=(CAN_ALL_END,))
+    for name, length in (("no-deadlock", 4), ("all-end", 3), ("all-can-end", 2)):
+        for report in (plain, fast):
+            assert (report[name].outcome, report[name].trace.length) == ("violated", length)
 
 
 def test_errors_have_one_base():
