@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
+from math import ceil
 from random import Random
 from statistics import median
 from typing import Final, NamedTuple
@@ -187,6 +188,12 @@ def ttft_ratio(
     """Return a user's median TTFT in the run `together`, over that of a run of it alone."""
     alone = run(workload.of(user), policy, wall_clock=wall_clock)
     return median(together.ttft_s[user]) / median(alone.ttft_s[user])
+
+
+def quantile(values: Iterable[float], fraction: float) -> float:
+    """Return the smallest value with `fraction` of them at or below it."""
+    ordered = sorted(values)
+    return ordered[max(ceil(fraction * len(ordered)) - 1, 0)]
 
 
 class Lengths(NamedTuple):
