@@ -231,6 +231,10 @@ class BatchproofScheduler(Scheduler):  # type: ignore[misc]
         """Hear that the engine is done with a request; its blocks are free once the batch is."""
         self.active_requests.pop(request_id, None)
 
+    def stats(self) -> dict[str, Any]:
+        """Return every figure of this generation loop; docs/reference/figures.md."""
+        return self._engine.core.stats()
+
     def _claim_blocks(self) -> None:
         """Take all blocks out of the engine's pool, so that nobody else can hand one out."""
         if self._blocks:

@@ -309,6 +309,10 @@ class BatchproofScheduler(SchedulerInterface):  # type: ignore[misc]
             kv_cache_usage=self.get_kv_cache_usage(),
         )
 
+    def stats(self) -> dict[str, Any]:
+        """Return every figure since the start; docs/reference/figures.md."""
+        return self._engine.core.stats()
+
     @property
     def pause_state(self) -> PauseState:
         """Whether scheduling is paused."""
