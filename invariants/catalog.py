@@ -40,8 +40,3 @@ def properties(system: System, watched: Iterable[int] = ()) -> list[Property]:
     """
     watched = tuple(watched)
     return [prop for claim in CATALOG for prop in claim.at(system, watched)]
-
-
-def promised(policy: str, claims: Iterable[Property]) -> list[Property]:
-    """Return those of `claims` that hold of `policy`: the rules', and its own."""
-    return [claim for claim in claims if claim.promised_by is None or policy in claim.promised_by]
