@@ -57,16 +57,24 @@ class Quantiles:
 
     def quantile(self, q: float) -> float:
         """Return the smallest value with a fraction `q` of the weight at or below it; or NaN."""
+        return self.quantiles((q,))[0]
+
+    def quantiles(self, fractions: tuple[float, ...]) -> list[float]:
+        """Return the quantile of each of these fractions, which ascend."""
         if self._sketch is not None:
             self._flush()
-            return float(self._sketch.get_quantile_value(q))
-        need = q * self.count
-        seen = 0
-        for value, weight in sorted(zip(self._values, self._weights, strict=True)):
-            seen += weight
-            if seen >= need:
-                return value
-        return nan
+            return [float(self._sketch.get_quantile_value(q)) for q in fractions]
+        if not self.count:
+            return [nan] * len(fractions)
+        samples = iter(sorted(zip(self._values, self._weights, strict=True)))
+        value, seen = next(samples)
+        found: list[float] = []
+        for q in fractions:
+            while seen < q * self.count:
+                value, weight = next(samples)
+                seen += weight
+            found.append(value)
+        return found
 
     @property
     def mean(self) -> float:
@@ -75,7 +83,7 @@ class Quantiles:
 
     def summary(self) -> dict[str, float]:
         """Return p50, p90, p99, mean and max; NaN where nothing was added."""
-        p50, p90, p99 = (self.quantile(q) for q in (0.5, 0.9, 0.99))
+        p50, p90, p99 = self.quantiles((0.5, 0.9, 0.99))
         return {"p50": p50, "p90": p90, "p99": p99, "mean": self.mean, "max": self.max}
 
     def state(self) -> dict[str, Any]:

@@ -46,6 +46,9 @@ def run(
         str | None,
         Parameter(help="Write a page with tables, plots, the timeline and more into this folder."),
     ] = None,
+    live: Annotated[
+        bool, Parameter(help="Watch it in the terminal while it runs.", negative=())
+    ] = False,
     json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
 ) -> int:
     """Schedule a trace, or a generated workload, to its end, and say how it went.
@@ -60,8 +63,8 @@ def run(
         record = recording_in(report)
     with _scheduler(chosen, workload.seed, record) as (scheduler, gpu, finish):
         simulation = Simulation(scheduler, gpu, source)
-        with until_interrupted() as stop, progress_bar("run") as show:
-            complete = simulation.run(stop=stop, progress=_shown(show))
+        with until_interrupted() as stop, _watched(chosen, live=live) as watch:
+            complete = simulation.run(stop=stop, progress=watch)
         finish(complete)
     facts = workload_facts(workload, source)
     result = run_result(__version__, chosen, facts, simulation, complete=complete)
@@ -94,6 +97,22 @@ def _scheduler(
             gpu,
             lambda complete: recorder.end(complete=complete),
         )
+
+
+@contextmanager
+def _watched(setup: Setup, *, live: bool) -> Iterator[Callable[[Simulation], None]]:
+    """Yield what shows how far a run is: on a terminal, a bar, or the live view."""
+    if not (live and sys.stderr.isatty()):
+        with progress_bar("run") as show:
+            yield _shown(show)
+        return
+    from rich.console import Console
+
+    from batchproof.sched.live import live_view
+
+    title = f"batchproof run: {setup.policy}, {setup.latency.name}"
+    with live_view(setup.limits, title, Console(stderr=True)) as watch:
+        yield watch
 
 
 def _shown(show: Show) -> Callable[[Simulation], None]:

@@ -111,7 +111,8 @@ def _body(result: Mapping[str, Any], history: RunHistory, lifecycle: str) -> str
 <h2>Users</h2>
 {_table(counts, user_rows(result["users"]))}
 <h2>The life of a request</h2>
-<div class="picture" tabindex="0" role="region" aria-label="Picture"><img alt="The phases of a request, with how often each edge was taken"
+<div class="picture" tabindex="0" role="region" aria-label="Picture">
+<img alt="The phases of a request, with how often each edge was taken"
  src="data:image/svg+xml;base64,{picture}"></div>
 </main>"""
 
