@@ -52,11 +52,12 @@ class Credit:
             del self._entries[user]
 
     def state(self) -> Hashable:
-        """Return the credit there is: how far from full the purse is, and what users have."""
-        return self._lent, tuple((user, self.of(user)) for user in sorted(self._entries))
+        """Return the limits, how far from full the purse is, and what users have."""
+        entries = tuple((user, self.of(user)) for user in sorted(self._entries))
+        return self.cap, self.purse, self._lent, entries
 
     def restore(self, state: Any) -> None:
         """Become as a `Credit` was whose `state` returned this."""
-        self._lent, entries = state
+        self.cap, self.purse, self._lent, entries = state
         self._refilled = 0
         self._entries = {user: (credit, 0) for user, credit in entries}
