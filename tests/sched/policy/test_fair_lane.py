@@ -1,0 +1,161 @@
+"""Fair-lane by examples: the lane, the share beside it, memory, credit, and its state."""
+
+from typing import Any
+
+import pytest
+from support.builders import (
+    AnsweringExecutor,
+    ConstantExecutor,
+    a_request,
+    run_to_end,
+    submitted,
+)
+from support.core_checks import Recorder, preemptions_of
+
+from batchproof import Limits, Scheduler
+from batchproof.sched.policy.credit import Credit
+from batchproof.sched.policy.fair_lane import FairLane
+from batchproof.sched.policy.tick_time import TickTime
+
+LIMITS = Limits(
+    max_kv_blocks=32, block_size=4, chunk_size=8, token_budget=32, max_batch_size=16
+)  # fmt: skip
+
+
+class Stage:
+    """A scheduler under fair-lane on which A has decoded for a while."""
+
+    def __init__(self, heavy: int = 8, output: int = 60, executor: Any = None) -> None:
+        self.policy, self.recorder = FairLane(), Recorder()
+        executor = executor or ConstantExecutor()
+        self.scheduler = Scheduler(LIMITS, self.policy, executor, observer=self.recorder)
+        self.recorder.watch(self.scheduler)
+        submitted(self.scheduler, [a_request(f"A{n}", 8, output, "A") for n in range(heavy)])
+
+    def ticks(self, count: int) -> list[dict[str, int]]:
+        for _ in range(count):
+            self.scheduler.tick()
+        return self.recorder.log[-count:]
+
+
+def test_the_first_tokens_of_a_light_user_go_before_the_decodes_of_a_heavy_one() -> None:
+    stage = Stage()
+    assert len(stage.ticks(4)[-1]) > 5
+    stage.scheduler.submit(a_request("B", 24, 2, "B"))
+    first, second, third, fourth = stage.ticks(4)
+    # One sequence in the lane: half a sequence beside it, which is one in every second tick.
+    assert first == {"B": 8}
+    assert set(second) == {"B", "A0"}
+    assert third == {"B": 8}
+    assert len(fourth) > 5, "it has its first token: an ordinary tick again"
+
+
+def test_a_light_user_takes_memory_from_a_heavy_one_that_holds_it_all() -> None:
+    stage = Stage(heavy=16, output=100)
+    stage.ticks(20)
+    free = LIMITS.max_kv_blocks - stage.scheduler._roster.users["A"].held
+    stage.scheduler.submit(a_request("B", 36, 4, "B"))
+    assert free < 10
+    assert "B" in stage.ticks(1)[0]
+    assert preemptions_of(stage.scheduler)["A0"] == 0, "the oldest is never taken from"
+
+
+def test_without_anybody_heavier_requests_go_by_age() -> None:
+    stage = Stage(heavy=1)
+    stage.scheduler.submit(a_request("B", 24, 2, "B"))
+    stage.scheduler.submit(a_request("C", 8, 2, "C"))
+    assert stage.ticks(1) == [{"A0": 8, "B": 8, "C": 8}]
+    assert len(stage.ticks(1)[0]) == 3, "decodes first, then chunks of all"
+
+
+def test_a_failed_tick_costs_no_credit_and_is_planned_again_alike() -> None:
+    stage = Stage(executor=AnsweringExecutor())
+    stage.ticks(4)
+    stage.scheduler.submit(a_request("B", 24, 2, "B"))
+    before = stage.policy.state()
+    stage.scheduler.executor.answers = [RuntimeError("device lost")]  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError):
+        stage.scheduler.tick()
+    assert stage.policy.state() == before
+    assert stage.ticks(1) == [{"B": 8}]
+    assert stage.policy.state() != before
+
+
+def test_nothing_is_remembered_of_users_that_left() -> None:
+    stage = Stage()
+    stage.ticks(4)
+    stage.scheduler.submit(a_request("B", 24, 2, "B"))
+    run_to_end(stage.scheduler)
+    lane, taking, _, latest, _ = stage.policy.state()  # type: ignore[misc]
+    assert lane[3] == taking[3] == ()  # type: ignore[has-type]
+    assert latest is None  # type: ignore[has-type]
+
+
+def test_under_guaranteed_no_evict_nobody_is_preempted() -> None:
+    policy = FairLane("guaranteed_no_evict")
+    scheduler = Scheduler(LIMITS, policy, ConstantExecutor())
+    submitted(scheduler, [a_request(f"A{n}", 8, 60, "A") for n in range(8)])
+    for _ in range(4):
+        scheduler.tick()
+    scheduler.submit(a_request("B", 24, 2, "B"))
+    run_to_end(scheduler)
+    assert scheduler.stats()["preemptions"] == 0
+
+
+class TestCredit:
+    def test_it_is_spent_and_comes_back_up_to_the_cap(self) -> None:
+        credit = Credit(cap=10, purse=30)
+        credit.spend("a", 7)
+        assert (credit.of("a"), credit.of("b")) == (3, 10)
+        credit.refill(each=2, purse=0)
+        assert credit.of("a") == 5
+        credit.refill(each=99, purse=0)
+        assert credit.of("a") == 10
+
+    def test_new_names_make_no_new_credit(self) -> None:
+        credit = Credit(cap=10, purse=30)
+        spent = 0
+        for index in range(100):
+            spent += credit.of(f"u{index}")
+            credit.spend(f"u{index}", credit.of(f"u{index}"))
+            credit.left(f"u{index}")
+        assert spent == 30
+
+    def test_what_is_not_spent_goes_back(self) -> None:
+        credit = Credit(cap=10, purse=10)
+        credit.spend("a", 1)
+        assert credit.of("b") == 0
+        credit.left("a")
+        assert credit.of("b") == 9
+
+    def test_it_comes_back_from_its_state(self) -> None:
+        credit = Credit(cap=10, purse=30)
+        credit.spend("a", 7)
+        credit.refill(each=2, purse=1)
+        other = Credit()
+        other.restore(credit.state())
+        assert other.state() == credit.state()
+        assert other.of("a") == 5
+
+
+class TestTickTime:
+    def test_it_finds_the_plane_that_the_ticks_lie_on(self) -> None:
+        times = TickTime()
+        for index in range(40):
+            tokens, sequences = 10 + 37 * index % 400, 1 + index * 7 % 30
+            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
+        fit = times.fit()
+        assert fit is not None
+        assert fit.time(500, 10) / fit.time(10, 1) == pytest.approx(25 / 6.2, rel=1e-3)
+
+    def test_it_says_nothing_of_ticks_that_do_not_tell_tokens_from_sequences(self) -> None:
+        times = TickTime()
+        for index in range(40):
+            times.add(index + 1, index + 1, 1e-3 * index + 1e-3)
+        assert times.fit() is None
+
+    def test_it_says_nothing_while_it_fits_badly(self) -> None:
+        times = TickTime()
+        for index in range(40):
+            times.add(10 + 37 * index % 400, 1 + index * 7 % 30, 1e-3 * (1 + index % 2))
+        assert times.fit() is None

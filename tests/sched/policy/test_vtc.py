@@ -1,0 +1,66 @@
+"""Virtual token counters by examples: least service first, idleness earns nothing."""
+
+from support.builders import ConstantExecutor, a_request, run_to_end, submitted
+from support.core_checks import Recorder
+
+from batchproof import Limits, Scheduler
+from batchproof.sched.policy.vtc import Vtc
+
+ONE_SEAT = Limits(
+    max_kv_blocks=64, block_size=4, chunk_size=64, token_budget=64, max_batch_size=1
+)  # fmt: skip
+
+
+def served(*requests: tuple[str, str, int, int]) -> list[str]:
+    """Submit (id, user, prompt, output) all at once; return the ids in order of service."""
+    recorder = Recorder()
+    scheduler = Scheduler(ONE_SEAT, "vtc", ConstantExecutor(), observer=recorder)
+    submitted(scheduler, [a_request(i, prompt, out, user) for i, user, prompt, out in requests])
+    return [request.request_id for request in run_to_end(scheduler)]
+
+
+def test_two_users_take_turns_whoever_came_first() -> None:
+    queued = [(f"a{n}", "A", 4, 2) for n in range(3)] + [(f"b{n}", "B", 4, 2) for n in range(3)]
+    assert served(*queued) == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_service_is_counted_in_tokens_not_in_requests() -> None:
+    # 16 + 2 x 1 tokens of A against 2 + 2 x 1 of B: four of B's for one of A's, and a bit.
+    queued = [(f"a{n}", "A", 16, 1) for n in range(2)] + [(f"b{n}", "B", 2, 1) for n in range(6)]
+    assert served(*queued) == ["a0", "b0", "b1", "b2", "b3", "b4", "a1", "b5"]
+
+
+def test_a_user_that_was_idle_is_lifted_and_has_nothing_saved_up() -> None:
+    policy = Vtc()
+    recorder = Recorder()
+    scheduler = Scheduler(ONE_SEAT, policy, ConstantExecutor(), observer=recorder)
+    for index in range(20):
+        scheduler.submit(a_request(f"w{index}", 4, 1, "A"))
+    for _ in range(10):
+        scheduler.tick()
+    submitted(scheduler, [a_request(f"b{index}", 4, 1, "B") for index in range(5)])
+    ended = [request.user_id for request in run_to_end(scheduler)]
+    assert ended[:10] in (["A", "B"] * 5, ["B", "A"] * 5)
+    assert policy.state() == (), "a user without live requests is forgotten"
+
+
+def test_the_floor_survives_when_everybody_leaves() -> None:
+    policy = Vtc()
+    scheduler = Scheduler(ONE_SEAT, policy, ConstantExecutor())
+    scheduler.submit(a_request("a0", 4, 2, "A"))
+    run_to_end(scheduler)
+    submitted(scheduler, [a_request("a1", 4, 2, "A"), a_request("b0", 4, 2, "B")])
+    submitted(scheduler, [a_request("a2", 4, 2, "A"), a_request("b1", 4, 2, "B")])
+    assert [r.request_id for r in run_to_end(scheduler)] == ["a1", "b0", "a2", "b1"]
+
+
+def test_a_tick_that_fails_charges_nobody() -> None:
+    policy = Vtc()
+    scheduler = Scheduler(ONE_SEAT, policy, ConstantExecutor())
+    scheduler.submit(a_request("a0", 4, 2, "A"))
+    before = policy.state()
+    batch = scheduler.schedule()
+    scheduler.abandon(batch)
+    assert policy.state() == before
+    scheduler.tick()
+    assert policy.state() != before
