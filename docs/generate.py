@@ -63,7 +63,7 @@ def lifecycle_page() -> Iterator[str]:
     """Yield the lines of the page on the life of a request."""
     from batchproof.spec.lifecycle import EDGES, INITIAL, PHASES
 
-    yield from ("# The life of a request", "")
+    yield from ("# The life of a request", "", "![Its phases and edges](lifecycle.svg)", "")
     yield f"A request begins in `{INITIAL}`; the phases are {', '.join(f'`{p}`' for p in PHASES)}."
     yield from ("", "| event | from | to | rule |", "|---|---|---|---|")
     for edge in EDGES:

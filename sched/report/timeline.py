@@ -23,6 +23,8 @@ _SCRIPTS: Final = (
     "timeline_pool.js",
     "timeline_requests.js",
     "timeline_table.js",
+    "timeline_details.js",
+    "timeline_input.js",
     "timeline_main.js",
 )
 _REASONS: Final = ("eos", "length", "cancelled")

@@ -1,4 +1,3 @@
-const byId = (id) => document.getElementById(id);
 const ABSENT = "–";
 
 /** The rows of a run: each with its name and a text for each step; what the model says comes first. */

@@ -1,6 +1,8 @@
+const byId = (id) => document.getElementById(id);
+
 /** Return the page's data: JSON, deflated, in base64. */
 async function pageData() {
-  const text = document.getElementById("page-data").textContent;
+  const text = byId("page-data").textContent;
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(inflated).json();

@@ -173,3 +173,7 @@ function moment(us) {
 function count(value) {
   return value.toLocaleString("en");
 }
+
+function plural(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
