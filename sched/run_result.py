@@ -56,14 +56,16 @@ def run_result(
         "refusals": dict(sorted(simulation.refusals.items())),
         **{name: stats[name] for name in _FIGURES},
     }
-    tidied: dict[str, Any] = _tidied(result)
-    return tidied
+    tidy: dict[str, Any] = tidied(result)
+    return tidy
 
 
-def _tidied(value: Any) -> Any:
+def tidied(value: Any) -> Any:
     """Return `value` with floats rounded, and None for those that are not finite."""
     if isinstance(value, float):
         return round(value, DIGITS) if isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _tidied(member) for key, member in value.items()}
+        return {key: tidied(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [tidied(member) for member in value]
     return value

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from batchproof.sched.report.text import table
+from batchproof.sched.report.text import number_table, table
 
 USERS_SHOWN: Final = 16
 """Users that get a line each; `--json` has them all."""
@@ -32,8 +32,8 @@ def run_table(result: Mapping[str, Any]) -> str:
     parts = [
         "\n".join((run_title(result), reconciled(result), *refused(result))),
         table(("figure", "value"), figure_rows(result)),
-        _number_table(("seconds", *QUANTILES), time_rows(result)),
-        _number_table(("user", *USER_COUNTS.values(), *USER_TIMES), user_rows(shown)),
+        number_table(("seconds", *QUANTILES), time_rows(result)),
+        number_table(("user", *USER_COUNTS.values(), *USER_TIMES), user_rows(shown)),
     ]
     if len(result["users"]) > USERS_SHOWN:
         parts[-1] += f"\n... and {len(result['users']) - USERS_SHOWN} more users: --json has all"
@@ -115,15 +115,3 @@ def _number(value: float | None, decimals: int = 1) -> str:
 
 def _percent(part: float | None, whole: float) -> str:
     return "-" if part is None or not whole else f"{part / whole:.1%}"
-
-
-def _number_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in which numbers, everything but the first column, end in line."""
-    columns = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    padded = [
-        [cell.rjust(width) if place else cell for cell in column]
-        for place, (column, width) in enumerate(zip(columns, widths, strict=True))
-    ]
-    first, *rest = zip(*padded, strict=True)
-    return table(first, rest)

@@ -16,3 +16,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, width: int =
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, markup=False, highlight=False).print(grid)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def number_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1) -> str:
+    """Return a table in which numbers, everything but the first `names` columns, end in line."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    padded = [
+        [cell.rjust(width) if place >= names else cell for cell in column]
+        for place, (column, width) in enumerate(zip(columns, widths, strict=True))
+    ]
+    first, *rest = zip(*padded, strict=True)
+    return table(first, rest)
