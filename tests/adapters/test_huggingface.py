@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
 from adapters.tiny_model import STOP_TOKENS, Ask, llama, mixed_asks
 
 torch = pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
@@ -82,9 +81,7 @@ def endings(manager: Any, count: int) -> list[Any]:
 
 def submit(manager: Any, asks: Sequence[Ask]) -> None:
     for ask in asks:
-        manager.add_request(
-            ask.prompt, request_id=ask.request_id, max_new_tokens=ask.max_tokens
-        )
+        manager.add_request(ask.prompt, request_id=ask.request_id, max_new_tokens=ask.max_tokens)
 
 
 def tokens(model: Any, config: Any, asks: Sequence[Ask]) -> tuple[dict[str, list[int]], Any]:
@@ -270,7 +267,9 @@ def test_a_bad_request_ends_with_the_reason_as_its_error(model, case) -> None:
 
 
 def test_several_sequences_of_one_request_are_refused(model) -> None:
-    with running(model, batching_config(**CACHE), num_return_sequences=2, do_sample=True) as manager:
+    with running(
+        model, batching_config(**CACHE), num_return_sequences=2, do_sample=True
+    ) as manager:
         manager.add_request([5, 6, 7], request_id="twice")
         manager.start()
         assert "num_return_sequences=2" in results(manager, 1)["twice"].error
@@ -367,7 +366,7 @@ def test_another_scheduler_in_its_place_is_noticed(model) -> None:
         submit(manager, mixed_asks(1))
         manager.start()
         results(manager, 1)
-        with pytest.raises(MisuseError, match="FIFOScheduler, not batchproof's.*'batchprof'"):
+        with pytest.raises(MisuseError, match=r"FIFOScheduler, not batchproof's.*'batchprof'"):
             scheduler_of(manager)
 
 
