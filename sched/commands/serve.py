@@ -58,8 +58,8 @@ def serve(
 ) -> int:
     """Serve an OpenAI-compatible endpoint until SIGTERM or Ctrl-C; then drain, and account.
 
-    Returns the exit code: 0, 1 if a request or a block was lost, 3 if live
-    requests had to be cut short or the model failed.
+    Returns the exit code: 0, 1 if a request or a block was lost or a property
+    violated, 3 if live requests had to be cut short or the model failed.
     """
     setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate)
     service = Service(load_model(model, setup, pace), setup, options, Access(api_key))
@@ -73,10 +73,10 @@ def serve(
 
 
 def _exit_code(outcome: Outcome) -> int:
-    notes = [f"lost: {fault}: please report it" for fault in outcome.account.faults()]
+    notes = [f"{fault}: please report it" for fault in outcome.account.faults()]
     code = 1 if notes else 0
     if outcome.failure is not None:
-        notes.append(f"the model failed again and again: {outcome.failure}")
+        notes.append(f"gave up: {outcome.failure}")
     if outcome.cut_short:
         notes.append("requests were cut short: --drain-timeout was over, or a second signal came")
     for note in notes:

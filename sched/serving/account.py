@@ -21,6 +21,8 @@ class Account:
     """Finished requests that the server was handed."""
     cancellations: int
     """Cancellations of the server that found their request live."""
+    violations: int | None
+    """Violations that the monitor noted; None without a monitor."""
 
     @classmethod
     def of(cls, scheduler: Scheduler, *, delivered: int, cancelled: int) -> Self:
@@ -32,6 +34,7 @@ class Account:
             free_blocks=stats["live"]["free_blocks"],
             delivered=delivered,
             cancellations=cancelled,
+            violations=None if scheduler.monitor is None else len(scheduler.monitor.violations),
         )
 
     def faults(self) -> list[str]:
@@ -43,6 +46,7 @@ class Account:
             "free blocks = all blocks": (self.free_blocks, self.blocks),
             "delivered = finished": (self.delivered, self.finished),
             "cancellations = cancelled": (self.cancellations, self.cancelled),
+            "violations = 0": (self.violations or 0, 0),
         }
         return [
             f"{claim}, but {left} is not {right}"

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Self
 
 from batchproof.sched.errors import BatchproofError, InvalidRequestError, RequestError
+from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.request import Request
 from batchproof.sched.scheduler import Scheduler
 from batchproof.sched.serving.account import Account
@@ -184,12 +185,20 @@ class Engine:
             try:
                 await self._tick()
                 failures = 0
+                self._stop_if_violated()
             except Exception as error:
                 failures += 1
                 self.metrics.tick_failed()
                 if failures == TICK_TRIES:
                     self.failure = error
                     self.stop()
+
+    def _stop_if_violated(self) -> None:
+        """Give up at the first violation of a property, if the scheduler has a monitor."""
+        monitor = self.scheduler.monitor
+        if monitor is not None and monitor.violations:
+            self.failure = ViolationError(monitor.violations[0], monitor.report())
+            self.stop()
 
     async def _tick(self) -> None:
         scheduler, loop = self.scheduler, asyncio.get_running_loop()

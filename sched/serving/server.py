@@ -12,6 +12,9 @@ from typing import Final
 import uvicorn
 
 from batchproof.sched.errors import InputError
+from batchproof.sched.monitor import Monitor
+from batchproof.sched.policy.registry import make_policy
+from batchproof.sched.scheduler import Scheduler
 from batchproof.sched.serving.account import Account
 from batchproof.sched.serving.app import Access, make_app
 from batchproof.sched.serving.engine import Engine
@@ -37,6 +40,9 @@ class ServiceOptions:
     """Requests that may wait for admission; more are answered 429."""
     drain_timeout: float = 30.0
     """Seconds that live requests have to finish once the server is told to stop."""
+
+    monitor: bool = False
+    """Hold every tick against the properties of the catalog, and stop at the first violation."""
 
     def __post_init__(self) -> None:
         for name, value, lowest, highest in (
@@ -120,7 +126,11 @@ class Service:
     ) -> None:
         self._options = options
         metrics = ServingMetrics(setup.limits, model.name)
-        scheduler = setup.scheduler(model.executor, metrics)
+        policy = make_policy(setup.policy, setup.admission)
+        monitor = options.monitor and Monitor(setup.limits, policy.admission, on_violation="record")
+        scheduler = Scheduler(
+            setup.limits, policy, model.executor, observer=metrics, monitor=monitor
+        )
         self.engine = Engine(scheduler, metrics, options.max_waiting)
         config = uvicorn.Config(
             make_app(self.engine, model, access),

@@ -12,6 +12,8 @@ from support.core_checks import assert_invariants
 
 from batchproof import Request, Scheduler
 from batchproof.sched.errors import InvalidRequestError
+from batchproof.sched.monitor import Monitor
+from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.serving.account import Account
 from batchproof.sched.serving.engine import TICK_TRIES, Engine, QueueFullError, StoppedError
 from batchproof.sched.serving.metrics import ServingMetrics
@@ -245,6 +247,26 @@ def test_leaving_the_engine_cancels_what_is_live() -> None:
     assert None not in {request.finish_reason for request in wanted}
 
 
+def test_the_first_violation_of_a_property_ends_the_service() -> None:
+    stricter = Monitor(replace(SMALL, token_budget=2), on_violation="record")
+    metrics = ServingMetrics(SMALL, "test")
+    scheduler = Scheduler(SMALL, executor=a_gpu(), observer=metrics, monitor=stricter)
+    engine = Engine(scheduler, metrics, 100)
+
+    async def scenario() -> None:
+        async with engine:
+            request = a_request(prompt=3, max_tokens=20)
+            await engine.submit([request]).ended()
+            assert (request.finish_reason, len(request.generated)) == ("cancelled", 1)
+            with pytest.raises(StoppedError, match="monitor: tick 0: budget-bounded: 3 tokens"):
+                engine.submit(requests(1))
+
+    asyncio.run(scenario())
+    assert isinstance(engine.failure, ViolationError)
+    assert engine.account().faults() == ["violations = 0, but 1 is not 0"]
+    assert_invariants(scheduler)
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -252,13 +274,14 @@ def test_leaving_the_engine_cancels_what_is_live() -> None:
         ({"live": 1}, "live = 0, but 1 is not 0"),
         ({"free_blocks": 7}, "free blocks = all blocks, but 7 is not 8"),
         ({"delivered": 6}, "delivered = finished, but 6 is not 7"),
+        ({"violations": 1}, "violations = 0, but 1 is not 0"),
         ({"cancellations": 3}, "cancellations = cancelled, but 3 is not 2"),
     ],
 )
 def test_an_account_that_does_not_add_up_says_where(change: dict[str, int], fault: str) -> None:
     sound = Account(
         submitted=10, finished=7, cancelled=2, refused=1, live=0,
-        blocks=8, free_blocks=8, delivered=7, cancellations=2,
+        blocks=8, free_blocks=8, delivered=7, cancellations=2, violations=None,
     )  # fmt: skip
     assert sound.faults() == []
     assert replace(sound, **change).faults() == [fault]

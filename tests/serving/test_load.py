@@ -30,7 +30,7 @@ def figure(url: str, name: str) -> float:
 
 def under_load(clients: int) -> tuple[float, float]:
     """Load a server, check that nothing was lost; return its memory early on and at the end."""
-    with serve_process() as served:
+    with serve_process("--monitor") as served:
         before = asyncio.run(load(served.url, clients // 10, AT_ONCE))
         memory_then = resident_mb(served.process.pid)
         result = asyncio.run(load(served.url, clients, AT_ONCE))
@@ -45,7 +45,7 @@ def under_load(clients: int) -> tuple[float, float]:
     assert answered + hung_up == clients + clients // 10
 
     account = ended.account
-    assert (ended.code, account["faults"]) == (0, [])
+    assert (ended.code, account["faults"], account["violations"]) == (0, [], 0)
     assert account["submitted"] == account["finished"] + account["cancelled"]
     # Who hung up may have been too quick to be read, or too late to be cancelled.
     assert answered <= account["finished"] <= answered + hung_up

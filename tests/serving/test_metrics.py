@@ -80,6 +80,8 @@ def test_the_figures_are_those_that_the_scheduler_counts() -> None:
     )
     gaps = stats["tokens"]["output"] - seen["time_to_first_token_seconds_count",]
     assert seen["inter_token_latency_seconds_count",] == gaps
+    gap_sum = seen["inter_token_latency_seconds_sum",]
+    assert gap_sum == pytest.approx(stats["tbt_s"]["mean"] * gaps)
 
 
 def test_nothing_is_kept_of_requests_that_have_ended() -> None:
