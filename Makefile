@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help run test deep lint format types imports package coverage clean
+.PHONY: test-engines test-transformers test-vllm
 
 help:  ## List what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.ready  ## Schedule a generated stream of several users to its end
 	@$(BIN)/batchproof run
@@ -44,8 +45,26 @@ coverage: $(VENV)/.ready  ## Show the branch coverage of the suite
 	$(BIN)/coverage run -m pytest -p no:xdist
 	$(BIN)/coverage report
 
+test-engines: test-transformers test-vllm  ## Run the adapters' tests on real engines
+
+# Each engine has an environment of its own, made anew when its versions change.
+# torch goes first, with what it needs; then exactly the versions listed.
+test-transformers test-vllm: test-%: constraints-%.txt
+	@env=.venv-engines-$*-$$(cksum < $< | cut -d ' ' -f 1); \
+	if [ ! -e $$env/.ready ]; then \
+	  rm -rf .venv-engines-$*-* && $(PYTHON) -m venv $$env && \
+	  $$env/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch && \
+	  $$env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< && \
+	  touch $$env/.ready || exit 1; \
+	fi; \
+	PYTHONPATH=src OMP_NUM_THREADS=1 \
+	  $$env/bin/python -W default -m pytest -W default -m engines tests/adapters/test_$(ENGINE_TESTS_$*).py
+
+ENGINE_TESTS_transformers := huggingface
+ENGINE_TESTS_vllm := vllm
+
 clean:  ## Remove what was built
-	rm -rf $(VENV) dist htmlcov .coverage
+	rm -rf $(VENV) .venv-engines-* dist htmlcov .coverage
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
