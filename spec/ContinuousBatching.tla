@@ -12,7 +12,7 @@
 (*                                                                         *)
 (*     pair            569                                                 *)
 (*     growth       16,342                                                 *)
-(*     no-cancel     5,541                                                 *)
+(*     no-cancel     4,886                                                 *)
 (*     users        50,349                                                 *)
 (*     budget        4,642                                                 *)
 (*     reserve       2,545                                                 *)

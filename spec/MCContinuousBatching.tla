@@ -15,7 +15,7 @@ GrowthRequests ==
 NoCancelRequests ==
     << [user |-> 0, prompt |-> 3, max_tokens |-> 4],
        [user |-> 0, prompt |-> 3, max_tokens |-> 4],
-       [user |-> 1, prompt |-> 3, max_tokens |-> 4] >>
+       [user |-> 1, prompt |-> 1, max_tokens |-> 3] >>
 
 UsersRequests ==
     << [user |-> 0, prompt |-> 1, max_tokens |-> 3],

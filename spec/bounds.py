@@ -46,11 +46,11 @@ _GROWTH: Final = System(
 )
 _NO_CANCEL: Final = System(
     Limits(max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=4, max_batch_size=3),
-    (Request(0, prompt=3, max_tokens=4), Request(0, 3, 4), Request(1, 3, 4)),
+    (Request(0, prompt=3, max_tokens=4), Request(0, 3, 4), Request(1, 1, 3)),
     cancels=False,
 )
 _USERS: Final = System(
-    Limits(max_kv_blocks=3, block_size=2, chunk_size=2, token_budget=4, max_batch_size=2),
+    Limits(max_kv_blocks=3, block_size=2, chunk_size=2, token_budget=3, max_batch_size=2),
     (Request(0, prompt=1, max_tokens=3), Request(0, 1, 3), Request(1, 1, 3), Request(1, 1, 3)),
 )
 _BUDGET: Final = System(
@@ -68,7 +68,9 @@ SIZES: Final = {
     "growth": Size(
         "3 requests of 2 users that grow, in memory for less than 2", _GROWTH, 16_342, 8_184
     ),
-    "no-cancel": Size("growth in 4 blocks, and users do not cancel", _NO_CANCEL, 5_541, 2_782),
+    "no-cancel": Size(
+        "3 requests of 2 users in 4 blocks, and users do not cancel", _NO_CANCEL, 4_886, 2_449
+    ),
     "users": Size("2 users alike, 2 requests each, 2 seats in a batch", _USERS, 50_349, 6_337),
     "budget": Size(
         "3 requests that decode at a time, with a budget of 2 tokens", _BUDGET, 4_642, 2_330
