@@ -6,6 +6,7 @@ from typing import Any
 
 from batchproof.sched.commands.output import write_text
 from batchproof.sched.errors import InputError
+from batchproof.sched.report.graph_formats import check_libraries
 from batchproof.sched.report.run_history import RunHistory
 from batchproof.sched.report.run_report import RECORDING, report_files
 from batchproof.sched.run_recording import RunRecording
@@ -13,6 +14,7 @@ from batchproof.sched.run_recording import RunRecording
 
 def recording_in(folder: str) -> str:
     """Make the folder, if need be, and return where the run is to be recorded in it."""
+    check_libraries()
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

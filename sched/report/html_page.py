@@ -32,7 +32,7 @@ def html_page(
     `body` is HTML. `data` is whatever JSON can say, stored deflated; the
     scripts get it from `pageData()` of `page_data.js`.
     """
-    css = variables() + _FONTS + "\n".join(map(_asset, ("page.css", *styles)))
+    css = variables(":root") + _FONTS + "\n".join(map(_asset, ("page.css", *styles)))
     blocks = []
     policy = f"default-src 'none'; style-src '{_digest(css)}'; img-src data:"
     if scripts:

@@ -10,14 +10,6 @@ from batchproof.sched.report.graph_formats import as_svg
 from batchproof.sched.report.html_page import html_page, html_text
 from batchproof.sched.report.lifecycle_graph import run_graph
 from batchproof.sched.report.perfetto import perfetto_json
-from batchproof.sched.report.plots import (
-    Axis,
-    Series,
-    distribution,
-    most_by_time,
-    plot,
-    rate_by_time,
-)
 from batchproof.sched.report.run_history import RunHistory
 from batchproof.sched.report.run_table import (
     QUANTILES,
@@ -29,6 +21,14 @@ from batchproof.sched.report.run_table import (
     run_title,
     time_rows,
     user_rows,
+)
+from batchproof.sched.report.svg_plots import (
+    Axis,
+    Series,
+    distribution,
+    most_by_time,
+    plot,
+    rate_by_time,
 )
 from batchproof.sched.report.timeline import timeline_page
 from batchproof.spec.lifecycle import WAITING

@@ -1,6 +1,6 @@
 """The colours of pictures and pages, light and dark, in one table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 COLOURS: Final[Mapping[str, tuple[str, str]]] = {
@@ -40,9 +40,10 @@ FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, s
 MONOSPACE: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
 
-def variables(root: str = ":root") -> str:
-    """Return the CSS that defines every colour as a variable, for light and dark screens."""
+def variables(root: str, names: Iterable[str] = COLOURS) -> str:
+    """Return the CSS that defines colours as variables of `root`, for light and dark screens."""
+    chosen = list(names)
     light, dark = (
-        "".join(f"--{name}:{pair[place]};" for name, pair in COLOURS.items()) for place in (0, 1)
+        "".join(f"--{name}:{COLOURS[name][place]};" for name in chosen) for place in (0, 1)
     )
     return f"{root}{{{light}}}\n@media (prefers-color-scheme:dark){{{root}{{{dark}}}}}\n"

