@@ -31,7 +31,7 @@ LOAD_STEPS: Final = 50
 """A search tries loads that are multiples of one capacity divided by this."""
 LOAD_SEARCHED_MAX: Final = 2
 """The highest load that a search tries, in capacities."""
-WINDOWS: Final = 60
+WINDOWS: Final = 24
 """Windows of time that a run without any delay would have for the users' shares."""
 
 

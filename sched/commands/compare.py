@@ -3,7 +3,7 @@
 import json as json_text
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,8 +12,9 @@ from cyclopts import Parameter
 
 from batchproof import __version__
 from batchproof.sched.commands.names import known
+from batchproof.sched.commands.report_folder import make_folder, write_comparison
 from batchproof.sched.commands.terminal import progress_bar, until_interrupted
-from batchproof.sched.compare import Plan
+from batchproof.sched.compare import Comparison, Plan
 from batchproof.sched.compare import compare as compare_policies
 from batchproof.sched.compare_result import compare_result
 from batchproof.sched.config import Limits
@@ -31,6 +32,7 @@ from batchproof.sched.request_gen import (
 )
 from batchproof.sched.simulation import Setup
 from batchproof.sched.slo import parse_slo
+from batchproof.sched.text_files import whole_file
 
 GENERATED: Final = "generated"
 """What stands for the generated workload where a FILE may be."""
@@ -104,6 +106,12 @@ def compare(
     jobs: Annotated[
         int | None, Parameter(help="Processes; as many as there are cores if left out.")
     ] = None,
+    report: Annotated[
+        str | None, Parameter(help="Write a page with tables and plots into this folder.")
+    ] = None,
+    plot: Annotated[
+        Path | None, Parameter(help="Write plots into this folder, as SVG and PNG.")
+    ] = None,
     json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
 ) -> int:
     """Run every policy on every workload, latency model and load, and show what each is worth.
@@ -121,6 +129,9 @@ def compare(
         slo=parse_slo(slo) if slo is not None else (),
     )
     processes = _jobs(jobs)
+    write_plots = _plot_writer(plot) if plot is not None else None
+    if report is not None:
+        make_folder(report)
     done = 0
     with until_interrupted() as stop, progress_bar("compare") as show:
 
@@ -130,7 +141,11 @@ def compare(
             show(done, chosen.calls, "runs")
 
         comparison = compare_policies(chosen, jobs=processes, stop=stop, finished=finished)
+    if write_plots is not None:
+        write_plots(comparison)
     result = compare_result(__version__, comparison)
+    if report is not None:
+        write_comparison(report, result)
     print(json_text.dumps(result, indent=2) if json else compare_table(result))
     return 0 if comparison.complete else 3
 
@@ -167,3 +182,22 @@ def _jobs(jobs: int | None) -> int:
     if jobs < 1:
         raise InputError(f"jobs is {jobs}, not an int of at least 1")
     return jobs
+
+
+def _plot_writer(folder: Path) -> Callable[[Comparison], None]:
+    """Return what writes plots; raise `InputError` before anything is run if it could not."""
+    try:
+        from batchproof.sched.report.plots import comparison_plots
+    except ModuleNotFoundError as missing:
+        raise InputError(f"--plot needs {missing.name}: pip install 'batchproof[plot]'") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--plot {folder}: cannot be made ({error.strerror or error})") from None
+
+    def write(comparison: Comparison) -> None:
+        for name, content in comparison_plots(comparison):
+            with whole_file(str(folder / name)) as file:
+                file.write(content)
+
+    return write
