@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from batchproof.sched.report.text import number_table
 
-_HEADER: Final = (
+HEADER: Final = (
     "load",
     "policy",
     "of limit",
@@ -19,7 +19,7 @@ _HEADER: Final = (
     "preempted",
     "recomputed",
 )
-_SLO_HEADER: Final = ("workload", "latency", "policy", "requests/s", "load", "tokens/s")
+SLO_HEADER: Final = ("workload", "latency", "policy", "requests/s", "load", "tokens/s")
 _LEGEND: Final = """\
 of limit: output tokens a second, of those that no scheduler could exceed; TTFT in s, TBT in ms
 slowdown: a user's median TTFT over that alone under {reference}, of the user who fares worst
@@ -29,27 +29,34 @@ load 1 is the rate that {reference} serves when all requests are there at once""
 
 def compare_table(result: Mapping[str, Any]) -> str:
     """Return the tables of a result that `compare_result` made."""
-    workloads = {workload["name"]: workload for workload in result["workloads"]}
     parts = []
     for pair in result["capacities"]:
-        runs = [run for run in result["runs"] if _is_of(pair, run)]
-        title = _title(workloads[pair["workload"]], pair)
-        parts.append(f"{title}\n\n{number_table(_HEADER, _rows(runs), names=2)}")
+        rows = number_table(HEADER, run_rows(runs_of(result, pair)), names=2)
+        parts.append(f"{pair_title(result, pair)}\n\n{rows}")
     if result["slo_rates"]:
         objectives = " and ".join(result["slo"])
-        rows = number_table(_SLO_HEADER, _slo_rows(result["slo_rates"]), names=3)
+        rows = number_table(SLO_HEADER, slo_rows(result["slo_rates"]), names=3)
         parts.append(f"the highest rate that meets {objectives}\n\n{rows}")
-    parts.append(_LEGEND.format(reference=result["reference"]))
+    parts.append(legend(result))
     if not result["complete"]:
         parts.append("interrupted: these are the results so far")
     return "\n\n".join(parts)
 
 
-def _is_of(pair: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
-    return all(pair[name] == run[name] for name in ("workload", "latency"))
+def legend(result: Mapping[str, Any]) -> str:
+    """Return what the columns mean, a line each."""
+    return _LEGEND.format(reference=result["reference"])
 
 
-def _title(workload: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
+def runs_of(result: Mapping[str, Any], pair: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the runs of one workload and latency model."""
+    names = ("workload", "latency")
+    return [run for run in result["runs"] if all(pair[name] == run[name] for name in names)]
+
+
+def pair_title(result: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
+    """Return what one workload and latency model are, in a line."""
+    workload = next(one for one in result["workloads"] if one["name"] == pair["workload"])
     refused = workload["refused"]
     left_out = f" ({refused:,} that could not fit even alone left out)" if refused else ""
     return (
@@ -59,10 +66,11 @@ def _title(workload: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
     )
 
 
-def _rows(runs: Sequence[Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+def run_rows(runs: Sequence[Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+    """Yield a row for each run, and an empty one where the load changes."""
     for number, (_, at_load) in enumerate(groupby(runs, key=lambda run: run["load"])):
         if number:
-            yield ("",) * len(_HEADER)
+            yield ("",) * len(HEADER)
         for run in at_load:
             yield _row(run)
 
@@ -82,7 +90,8 @@ def _row(run: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def _slo_rows(rates: Iterable[Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+def slo_rows(rates: Iterable[Mapping[str, Any]]) -> Iterable[Sequence[str]]:
+    """Yield a row for each policy's highest rate."""
     for rate in rates:
         throughput = rate["throughput_tokens_per_s"]
         more = " or more" if rate["or_more"] else ""

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -66,6 +66,33 @@ def html_text(text: str) -> str:
     """Return text as HTML that shows it, in an element or in a quoted attribute."""
     codes = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
     return "".join(codes.get(character, character) for character in text)
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
+    """Return a table: in all columns but the first `names` are numbers. Empty rows are left out."""
+    head = "".join(
+        f'<th scope="col"{_number_class(place, names)}>{html_text(text)}</th>'
+        for place, text in enumerate(heads)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{html_text(cells[0])}</th>'
+        + "".join(
+            f"<td{_number_class(place, names)}>{html_text(cell)}</td>"
+            for place, cell in enumerate(cells[1:], start=1)
+        )
+        + "</tr>"
+        for cells in rows
+        if any(cells)
+    )
+    name = html_text(heads[0])
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {name}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _number_class(place: int, names: int) -> str:
+    return ' class="number"' if place >= names else ""
 
 
 def _asset(name: str) -> str:

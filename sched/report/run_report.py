@@ -2,12 +2,11 @@
 
 import base64
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from batchproof.sched.report.graph import count_text
 from batchproof.sched.report.graph_formats import as_svg
-from batchproof.sched.report.html_page import html_page, html_text
+from batchproof.sched.report.html_page import html_page, html_table, html_text
 from batchproof.sched.report.lifecycle_graph import run_graph
 from batchproof.sched.report.perfetto import perfetto_json
 from batchproof.sched.report.run_history import RunHistory
@@ -59,35 +58,6 @@ def report_files(result: Mapping[str, Any], history: RunHistory) -> dict[str, st
     }
 
 
-def comparison_page(results: Mapping[str, Mapping[str, Any]], links: Mapping[str, str]) -> str:
-    """Return a page that puts results of runs side by side, by the name of each.
-
-    `links` has, by the same names, the address of a run's own report, if it has one.
-    """
-    heads = ["figure", *results]
-    figures = [{row[0]: row[1] for row in figure_rows(r)} for r in results.values()]
-    rows = [[name, *(one[name] for one in figures)] for name in figures[0]] if figures else []
-    times = [{row[0]: row[1:] for row in time_rows(r)} for r in results.values()]
-    time_table = [
-        [f"{name} {quantile}", *(one[name][place] for one in times)]
-        for name in (times[0] if times else ())
-        for place, quantile in enumerate(QUANTILES)
-    ]
-    own = "".join(
-        f'<li><a href="{html_text(links[name])}">{html_text(name)}</a></li>'
-        for name in results
-        if name in links
-    )
-    body = (
-        f"<header><h1>{count_text(len(results), 'run')} compared</h1></header><main>"
-        f"<h2>Figures</h2>{_table(heads, rows)}"
-        f"<h2>Times in seconds</h2>{_table(['time', *results], time_table)}"
-        + (f"<h2>Each run</h2><ul>{own}</ul>" if own else "")
-        + "</main>"
-    )
-    return html_page("Runs compared - batchproof compare", body, styles=("report.css",))
-
-
 def _body(result: Mapping[str, Any], history: RunHistory, lifecycle: str) -> str:
     notes = "".join(f"<p>{html_text(note)}</p>" for note in (reconciled(result), *refused(result)))
     if not result["complete"]:
@@ -101,43 +71,20 @@ def _body(result: Mapping[str, Any], history: RunHistory, lifecycle: str) -> str
 <nav aria-label="More of this run"><ul class="links">{links}</ul></nav>
 <h2>Figures</h2>
 <div class="columns">
-{_table(("figure", "value"), figure_rows(result))}
-{_table(("seconds", *QUANTILES), time_rows(result))}
+{html_table(("figure", "value"), figure_rows(result))}
+{html_table(("seconds", *QUANTILES), time_rows(result))}
 </div>
 <h2>Plots</h2>
 <div class="plots">
 {plots}
 </div>
 <h2>Users</h2>
-{_table(counts, user_rows(result["users"]))}
+{html_table(counts, user_rows(result["users"]))}
 <h2>The life of a request</h2>
 <div class="picture" tabindex="0" role="region" aria-label="Picture">
 <img alt="The phases of a request, with how often each edge was taken"
  src="data:image/svg+xml;base64,{picture}"></div>
 </main>"""
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in which everything but the first column are numbers."""
-    head = "".join(
-        f'<th scope="col"{_number_class(place)}>{html_text(text)}</th>'
-        for place, text in enumerate(heads)
-    )
-    body = "".join(
-        f'<tr><th scope="row">{html_text(first)}</th>'
-        + "".join(f'<td class="number">{html_text(cell)}</td>' for cell in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    name = html_text(heads[0])
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {name}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _number_class(place: int) -> str:
-    return ' class="number"' if place else ""
 
 
 def _plots(history: RunHistory) -> Iterable[str]:

@@ -161,4 +161,4 @@ def _key(series: Sequence[Series]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1 or value == 0 else f"{value:g}"
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"

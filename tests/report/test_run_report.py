@@ -2,45 +2,17 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from support.page_cells import Cells
 from support.report_samples import busy_history
 
 from batchproof.sched.cli import run_cli
-from batchproof.sched.report.run_report import comparison_page
-from batchproof.sched.report.run_table import figure_rows
 from batchproof.sched.report.svg_plots import Axis, distribution, most_by_time, rate_by_time
 
 RUN = ["run", "--requests", "60", "--rate", "30", "--max-kv-blocks", "96", "--json"]
 FILES = {"index.html", "timeline.html", "trace.json", "lifecycle.svg", "run.jsonl.gz"}
-
-
-class Cells(HTMLParser):
-    """The rows of all tables of a page, as texts, and where its links lead."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.links: list[str] = []
-        self._cell = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        self._cell = tag in ("td", "th")
-        self.links += [value or "" for name, value in attrs if name == "href"]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self._cell:
-            self.rows[-1][-1] += data
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +76,6 @@ def test_what_cannot_be_written_is_said_in_one_line(
     assert (out, err.count("\n")) == ("", 1)
     assert (tmp_path / "file").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_runs_are_compared_side_by_side(reported) -> None:
-    _, result = reported
-    other = {**result, "preemptions": 123_456}
-    page = Cells(comparison_page({"a": result, "<b>": other}, {"a": "a/index.html"}))
-    assert ["figure", "a", "<b>"] in page.rows
-    assert ["preemptions", f"{result['preemptions']:,}", "123,456"] in page.rows
-    assert page.links == ["a/index.html"]
-    names = [row[0] for row in page.rows]
-    assert names[1 : 1 + len(list(figure_rows(result)))] == [n for n, _ in figure_rows(result)]
 
 
 def test_a_distribution_is_the_share_at_most_x() -> None:
