@@ -156,7 +156,9 @@ def fill(sched: "Scheduler", content: Mapping[str, Any]) -> None:
 def _evict_all(sched: "Scheduler") -> None:
     """Make every resident wait for its recomputation: the KV memory is lost."""
     roster = sched._roster
-    for sequence in (*roster.prefilling, *roster.decoding):
+    residents = (*roster.prefilling, *roster.decoding)
+    sched._metrics.preemptions += len(residents)
+    for sequence in residents:
         blocks, sequence.blocks = sequence.blocks, []
         roster.pool.give(blocks)
         roster.preempt(sequence, len(blocks), sched._last_tick_at)

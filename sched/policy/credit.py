@@ -52,9 +52,14 @@ class Credit:
             del self._entries[user]
 
     def state(self) -> Hashable:
-        """Return the limits, how far from full the purse is, and what users have."""
+        """Return the limits, how far from full the purse is, and what users have.
+
+        Planning sets the limits, and a plan may come to nothing: until somebody
+        has spent they decide nothing, and are left out.
+        """
         entries = tuple((user, self.of(user)) for user in sorted(self._entries))
-        return self.cap, self.purse, self._lent, entries
+        limits = (self.cap, self.purse) if entries else (0, 0)
+        return *limits, self._lent, entries
 
     def restore(self, state: Any) -> None:
         """Become as a `Credit` was whose `state` returned this."""
