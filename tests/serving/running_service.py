@@ -20,7 +20,7 @@ from batchproof.sched.serving.server import Outcome, Service, ServiceOptions
 from batchproof.sched.serving.text import PseudoWords
 from batchproof.sched.simulation import Setup
 
-WAIT_S = 10
+WAIT_S = 60
 """After this long, what should have happened has not."""
 
 

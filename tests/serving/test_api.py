@@ -249,21 +249,21 @@ def test_a_client_that_goes_away_frees_its_blocks_at_once(
             return
         with slow.call("POST", PATH, body) as response:
             response.readline()
-            hang_up.wait(10)
+            hang_up.wait(60)
 
     caller = threading.Thread(target=call)
     caller.start()
     until(lambda: slow.scheduler.stats()["live"]["free_blocks"] < 256)
     hang_up.set()
     # Undisturbed, 4000 tokens at this pace would take 24 seconds.
-    assert until(lambda: slow.scheduler.stats()["live"]["free_blocks"] == 256) < 2
+    assert until(lambda: slow.scheduler.stats()["live"]["free_blocks"] == 256) < 5
     caller.join()
     assert slow.scheduler.stats()["requests"]["cancelled"] == before + 1
 
 
 def hang_up_without_an_answer(service: RunningService, body: Any, when: threading.Event) -> None:
     with asked_without_reading(service, body):
-        when.wait(10)
+        when.wait(60)
 
 
 @contextmanager
@@ -279,7 +279,8 @@ def asked_without_reading(service: RunningService, body: Any) -> Iterator[None]:
 
 def test_a_client_that_never_reads_costs_little_and_holds_up_nobody(monkeypatch) -> None:
     monkeypatch.setattr(server, "STUCK_CLIENT_S", 0.2)
-    with running(eos_rate=0, drain_timeout=0.2) as service:
+    roomy = Limits(max_kv_blocks=2560)
+    with running(roomy, eos_rate=0, drain_timeout=0.2) as service:
         body = {**BODY, "prompt": [[1]] * 64, "max_tokens": 600, "stream": True}
         with asked_without_reading(service, body):
             until(lambda: service.scheduler.stats()["requests"]["finished"] == 64)

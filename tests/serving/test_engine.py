@@ -31,7 +31,7 @@ def run(scenario: Callable[[Engine], Awaitable[None]], engine: Engine) -> None:
 
     async def entered() -> None:
         async with engine:
-            await asyncio.wait_for(scenario(engine), 10)
+            await asyncio.wait_for(scenario(engine), 60)
 
     asyncio.run(entered())
     assert engine.account().faults() == []
@@ -54,11 +54,11 @@ class GatedExecutor:
 
     def forward(self, batch: Sequence[Any]) -> list[int]:
         self.batch_is_there.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         return self.inner.forward(batch)
 
     async def holds_a_batch(self) -> None:
-        assert await asyncio.to_thread(self.batch_is_there.wait, 10)
+        assert await asyncio.to_thread(self.batch_is_there.wait, 60)
 
 
 class LoggingExecutor:
