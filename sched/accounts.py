@@ -28,6 +28,7 @@ class Account:
         "arrival",
         "held",
         "live",
+        "load",
         "outstanding",
         "residents",
         "turn",
@@ -44,13 +45,10 @@ class Account:
         self.live = 0
         self.held = 0
         self.outstanding = 0
+        self.load = 0
+        """Blocks outstanding, and `REQUEST_LOAD` for each live request."""
         self.residents: list[Sequence] = []
         self.waiting = _NOBODY_WAITS
-
-    @property
-    def load(self) -> int:
-        """Blocks outstanding, and `REQUEST_LOAD` for each live request."""
-        return self.outstanding + REQUEST_LOAD * self.live
 
 
 class Accounts(Mapping[str, Account]):
@@ -62,7 +60,9 @@ class Accounts(Mapping[str, Account]):
         self._arrivals = count()
         self._admissions = 0
         self._step = max(max_kv_blocks // USAGE_STEPS, 1)
-        self._stale: dict[Account, None] = {}
+        # Whose places in the two orders are out of date: dicts as ordered sets.
+        self._stale_usage: dict[Account, None] = {}
+        self._stale_load: dict[Account, None] = {}
         self._by_usage = _Order(self._usage)
         self._by_load = _Order(_load)
 
@@ -81,20 +81,17 @@ class Accounts(Mapping[str, Account]):
 
         Memory is compared in steps, each a quarter of all.
         """
-        self._refresh()
-        return self._by_usage.ascending()
+        return _refresh(self._by_usage, self._stale_usage).ascending()
 
     @property
     def by_load(self) -> Iterator[Account]:
         """All active users, lightest first, then in order of arrival."""
-        self._refresh()
-        return self._by_load.ascending()
+        return _refresh(self._by_load, self._stale_load).ascending()
 
     @property
     def heaviest(self) -> int:
         """The largest load of any active user; 0 while there is none."""
-        self._refresh()
-        return self._by_load.largest()
+        return _refresh(self._by_load, self._stale_load).largest()
 
     def arrive(self, user_id: str) -> Account:
         """Open the account of a user who becomes active."""
@@ -112,7 +109,6 @@ class Accounts(Mapping[str, Account]):
         self._admissions = state["admissions"]
         for user_id, turn in state["turns"]:
             self._accounts[user_id].turn = turn
-            self._stale[self._accounts[user_id]] = None
 
     def submitted(self, sequence: Sequence) -> None:
         """Count a request that has just joined the waiting ones."""
@@ -120,8 +116,9 @@ class Accounts(Mapping[str, Account]):
         account = self._accounts.get(user_id) or self.arrive(user_id)
         account.live += 1
         account.outstanding += sequence.admission_blocks
+        account.load += sequence.admission_blocks + REQUEST_LOAD
         account.waiting = self._waiting.by_user[user_id]
-        self._stale[account] = None
+        self._touch(account)
 
     def admitted(self, sequence: Sequence) -> None:
         """Count the blocks of a request that has just left the waiting ones."""
@@ -129,41 +126,49 @@ class Accounts(Mapping[str, Account]):
         blocks = len(sequence.blocks)
         account.held += blocks
         account.outstanding += blocks - sequence.admission_blocks
+        account.load += blocks - sequence.admission_blocks
         self._admissions += 1
         account.turn = self._admissions
         insort(account.residents, sequence, key=_number)
-        self._stale[account] = None
+        self._touch(account)
 
     def grown(self, sequence: Sequence) -> None:
         """Count the one block that a decode has just taken."""
         account = self._accounts[sequence.user_id]
         account.held += 1
         account.outstanding += 1
-        self._stale[account] = None
+        account.load += 1
+        self._stale_load[account] = None
+        if account.held % self._step == 0:
+            self._stale_usage[account] = None
 
     def preempted(self, sequence: Sequence, blocks: int) -> None:
         """Count a request that gave up `blocks` and is back among the waiting ones."""
         account = self._accounts[sequence.user_id]
         account.held -= blocks
         account.outstanding += sequence.admission_blocks - blocks
+        account.load += sequence.admission_blocks - blocks
         account.waiting = self._waiting.by_user[sequence.user_id]
         _remove(account.residents, sequence)
-        self._stale[account] = None
+        self._touch(account)
 
     def ended(self, sequence: Sequence) -> bool:
         """Count a request that ends, its blocks still its own; tell whether its user has left."""
         account = self._accounts[sequence.user_id]
-        account.live -= 1
-        if sequence.blocks:
-            account.held -= len(sequence.blocks)
-            account.outstanding -= len(sequence.blocks)
+        blocks = len(sequence.blocks)
+        if blocks:
+            account.held -= blocks
             _remove(account.residents, sequence)
         else:
-            account.outstanding -= sequence.admission_blocks
-        self._stale[account] = None
+            blocks = sequence.admission_blocks
+        account.live -= 1
+        account.outstanding -= blocks
+        account.load -= blocks + REQUEST_LOAD
+        self._touch(account)
         if account.live:
             return False
-        del self._accounts[sequence.user_id], self._stale[account]
+        del self._accounts[sequence.user_id]
+        del self._stale_usage[account], self._stale_load[account]
         self._by_usage.place(account, gone=True)
         self._by_load.place(account, gone=True)
         return True
@@ -172,12 +177,17 @@ class Accounts(Mapping[str, Account]):
         oldest = next(iter(account.waiting), None)
         return None if oldest is None else (account.held // self._step, oldest.number)
 
-    def _refresh(self) -> None:
-        if self._stale:
-            for account in self._stale:
-                self._by_usage.place(account)
-                self._by_load.place(account)
-            self._stale.clear()
+    def _touch(self, account: Account) -> None:
+        self._stale_usage[account] = self._stale_load[account] = None
+
+
+def _refresh(order: "_Order", stale: dict[Account, None]) -> "_Order":
+    """Bring an order up to date for those that are out of place."""
+    if stale:
+        for account in stale:
+            order.place(account)
+        stale.clear()
+    return order
 
 
 class _Order:

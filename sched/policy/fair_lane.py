@@ -12,10 +12,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from batchproof.sched.config import Admission
+from batchproof.sched.config import Admission, Limits
 from batchproof.sched.policy.compose import chunks
 from batchproof.sched.policy.credit import Credit
-from batchproof.sched.policy.fair_share import CREDIT, Draft, terms_of
+from batchproof.sched.policy.fair_share import CREDIT, Draft, Terms
 from batchproof.sched.policy.protocol import Candidate, Plan, UserView, View
 from batchproof.sched.policy.tick_time import TickTime
 from batchproof.spec.lifecycle import DECODING
@@ -48,6 +48,8 @@ class FairLane:
 
     def __init__(self, admission: Admission = "max_utilization") -> None:
         self.admission = admission
+        self._limits: Limits | None = None
+        self._terms = Terms.of(Limits())
         self._lane = Credit()
         self._lane_rest = 0
         self._taking = Credit()
@@ -57,13 +59,16 @@ class FairLane:
 
     def plan(self, view: View) -> Plan:
         """Let decodes grow, admit, and fill the batch: the lane's, or all users' in turn."""
-        self._size(view)
+        if self._limits is not view.limits:
+            self._size(view.limits)
         taking = self._taking if self.admission == "max_utilization" else None
-        draft = Draft(view, self._lane, taking, self._latest)
+        draft = Draft(view, self._terms, self._lane, taking, self._latest)
         draft.grow()
         draft.admit()
         decode = draft.left(draft.decode) if draft.lost else draft.decode
-        prefilling = [*draft.left(draft.prefilling), *draft.admitted]
+        prefilling = [*draft.prefilling, *draft.admitted]
+        if draft.lost:
+            prefilling = draft.left(prefilling)
         return self._lane_plan(draft, decode, prefilling) or _ordinary_plan(
             draft, decode, prefilling, self._lane_rest
         )
@@ -107,8 +112,9 @@ class FairLane:
         self._taking.restore(taking)
         self._tick_time.restore(tick_time)
 
-    def _size(self, view: View) -> None:
-        terms = terms_of(view.limits)
+    def _size(self, limits: Limits) -> None:
+        self._limits, self._terms = limits, Terms.of(limits)
+        terms = self._terms
         self._lane.cap = terms.lane_ticks * CREDIT
         self._taking.cap = terms.blocks_taken * CREDIT
         self._lane.purse, self._taking.purse = self._lane.cap * PURSE, self._taking.cap * PURSE

@@ -5,8 +5,7 @@ heavier users, and within an equal share from those over theirs; never, while
 anything else is left, a user's oldest request.
 """
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -46,9 +45,6 @@ class Terms(NamedTuple):
         )
 
 
-terms_of = lru_cache(Terms.of)
-
-
 class Draft:
     """A plan in the making: the view, and what has been decided on top of it.
 
@@ -57,11 +53,33 @@ class Draft:
     their share, None if nobody may be preempted to admit another.
     """
 
-    def __init__(self, view: View, lane: Credit, taking: Credit | None, latest: str | None) -> None:
+    __slots__ = (
+        "_gained",
+        "_grown",
+        "_lane",
+        "_latest",
+        "_losers",
+        "_taking",
+        "_winners",
+        "admitted",
+        "decode",
+        "free",
+        "limits",
+        "lost",
+        "prefilling",
+        "taken",
+        "terms",
+        "users",
+        "view",
+    )
+
+    def __init__(
+        self, view: View, terms: Terms, lane: Credit, taking: Credit | None, latest: str | None
+    ) -> None:
         self.view = view
         self.limits = view.limits
         self.users = view.users
-        self.terms = terms_of(view.limits)
+        self.terms = terms
         self._lane, self._taking, self._latest = lane, taking, latest
         self.free = view.free_blocks
         seats = min(self.limits.max_batch_size, self.limits.token_budget)
@@ -195,6 +213,8 @@ class Draft:
 
         def enter_next() -> None:
             for user in ranking:
+                if user.user_id in self._losers:
+                    continue
                 behind = user.user_id == self._latest
                 enter(user, iter(user.waiting), behind=behind)
                 if not behind:
@@ -203,11 +223,10 @@ class Draft:
         enter_next()
         while upcoming:
             _, behind, _, user, candidate, line = heappop(upcoming)
+            yield user, candidate
             if not behind:
                 enter_next()
-            if user.user_id not in self._losers:
-                yield user, candidate
-                enter(user, line, behind=True)
+            enter(user, line, behind=True)
 
     def _try_to_admit(self, user: UserView, candidate: Candidate) -> bool:
         """Admit a request if there is room in the batch and in memory, or can be made."""
@@ -243,8 +262,14 @@ class Draft:
         )
         return self._has_room(decode, prefilling)
 
-    def _has_room(self, decode: Iterable[Candidate], prefilling: Iterable[Candidate]) -> bool:
+    def _has_room(self, decode: Sequence[Candidate], prefilling: Sequence[Candidate]) -> bool:
         """Tell whether a batch of these and all admitted has a token and a seat to spare."""
+        decoding, rest = len(decode), len(prefilling) + len(self.admitted)
+        if (
+            decoding + rest < self.limits.max_batch_size
+            and decoding + rest * self.limits.chunk_size < self.limits.token_budget
+        ):
+            return True
         decoding = len(self.left(decode))
         chunks = [
             min(self.limits.chunk_size, candidate.prefill_left)
@@ -285,6 +310,9 @@ class Draft:
 
     def _may_take_from_over_share(self, user: UserView, blocks: int) -> bool:
         """Tell whether a user may take memory from users over their share."""
+        assert self._taking is not None
+        if self._taking.of(user.user_id) <= 0:
+            return False
         held = self._held(user)
         return not held or not (
             self._over_share(user.outstanding) or self._over_share(held + blocks)

@@ -17,14 +17,6 @@ ERROR_MAX_PERCENT: Final = 5
 """A fit whose error is larger, root mean square against the mean time, counts for nothing."""
 
 
-class Tick(NamedTuple):
-    """One tick that was carried out."""
-
-    tokens: int
-    sequences: int
-    nanoseconds: int
-
-
 class Fit(NamedTuple):
     """Times in a unit of their own: they can be compared, and multiplied by constants."""
 
@@ -38,17 +30,17 @@ class Fit(NamedTuple):
 
 
 class TickTime:
-    """The ticks of late, and the fit to them."""
+    """The ticks of late, each (tokens, sequences, nanoseconds), and the fit to them."""
 
     __slots__ = ("_ticks",)
 
     def __init__(self) -> None:
-        self._ticks: deque[Tick] = deque(maxlen=WINDOW)
+        self._ticks: deque[tuple[int, int, int]] = deque(maxlen=WINDOW)
 
     def add(self, tokens: int, sequences: int, seconds: float) -> None:
         """Take a tick into the window; one that took no time says nothing."""
         if seconds > 0:
-            self._ticks.append(Tick(tokens, sequences, round(seconds * 1e9)))
+            self._ticks.append((tokens, sequences, round(seconds * 1e9)))
 
     def fit(self) -> Fit | None:
         """Return the least-squares fit to the window, or None where there is none to trust."""
@@ -74,8 +66,8 @@ class TickTime:
 
     def state(self) -> Hashable:
         """Return the window."""
-        return tuple(tuple(tick) for tick in self._ticks)
+        return tuple(self._ticks)
 
     def restore(self, state: Any) -> None:
         """Become as a `TickTime` was whose `state` returned this."""
-        self._ticks = deque((Tick(*tick) for tick in state), maxlen=WINDOW)
+        self._ticks = deque(((n, s, t) for n, s, t in state), maxlen=WINDOW)
