@@ -87,4 +87,5 @@ class LiveMonitor:
             ended=[(seq.request_id, str(seq.request.finish_reason)) for seq in ended],
             free=self._pool.free,
         )
+        self._grow, self._admit = [], []  # a tick with nobody live is not preceded by `scheduled`
         self.monitor.ticked(facts)

@@ -1,4 +1,4 @@
-"""What ring two found: a failed tick and a restart that left a trace where none should be."""
+"""What random runs found: a tick, a restart and a monitor that left a trace where none should be."""
 
 import pytest
 from support.builders import SMALL, FailingExecutor, a_gpu, a_request, crowd, run_to_end
@@ -26,3 +26,10 @@ def test_a_restart_without_memory_counts_the_preemptions_in_all_and_by_user() ->
     stats = again.stats()
     by_user = sum(user["preemptions"] for user in stats["users"].values())
     assert stats["preemptions"] == by_user > scheduler.stats()["preemptions"]
+
+
+def test_a_monitor_takes_a_tick_with_nobody_live_for_what_it_is() -> None:
+    scheduler = Scheduler(SMALL, executor=a_gpu(), monitor=True)
+    scheduler.submit(a_request(max_tokens=1))
+    assert len(scheduler.tick()) == 1
+    assert scheduler.tick() == []
