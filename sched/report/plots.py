@@ -40,7 +40,7 @@ _STYLE: Final[dict[Any, Any]] = {
     "legend.frameon": False,
 }
 # The palette of Okabe and Ito (2008), without its yellow, which is faint on white.
-_POLICY_LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
+POLICY_LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
     "fair-lane": ("#0072b2", "o", "-"),
     "stall-free": ("#d55e00", "s", "-"),
     "vllm-v1": ("#000000", "D", ":"),
@@ -123,7 +123,7 @@ def _policy_lines(
         at_load = {case.load: value(run) for case, run in runs.items() if case.policy == policy}
         points = sorted(point for point in at_load.items() if isfinite(point[1]))
         if points:
-            colour, marker, style = _POLICY_LOOKS.get(policy, (_MUTED, "o", "-"))
+            colour, marker, style = POLICY_LOOKS.get(policy, (_MUTED, "o", "-"))
             loads, values = [load for load, _ in points], [at for _, at in points]
             axes.plot(loads, values, color=colour, marker=marker, linestyle=style, markersize=5)
             lines[policy] = loads, values, colour
@@ -137,12 +137,12 @@ def _label_ends(axes: Axes, lines: Mapping[str, _Line]) -> None:
         (float(to_fraction.transform((loads[-1], values[-1]))[1]), name)
         for name, (loads, values, _) in lines.items()
     )
-    heights = _apart([height for height, _ in wanted])
+    heights = apart([height for height, _ in wanted])
     for (_, name), height in zip(wanted, heights, strict=True):
         axes.text(1.03, height, name, color=lines[name][2], va="center", transform=axes.transAxes)
 
 
-def _apart(wanted: Sequence[float], gap: float = 0.055) -> list[float]:
+def apart(wanted: Sequence[float], gap: float = 0.055) -> list[float]:
     """Return heights at least `gap` apart, near those wanted, which are sorted; at most 1."""
     heights = list(wanted)
     for place in range(1, len(heights)):
