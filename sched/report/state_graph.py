@@ -53,9 +53,12 @@ def explore(
     """Return the state space of a model.
 
     Raises `InputError` if it has more than `states_max` states, and what the
-    search raises for a model or a property at fault.
+    search raises for a model at fault, or a property that is, or that tells
+    states apart which `reduce` folds together.
     """
-    search = Search(model, reduce=reduce, limits=Limits(max_states=states_max)).run()
+    search = Search(model, properties, reduce=reduce, limits=Limits(max_states=states_max)).run()
+    if search.stopped == "interrupted":
+        raise KeyboardInterrupt
     if search.stopped is not None:
         raise InputError(
             f"{model.name}: has more than {states_max:,} states; "
@@ -151,9 +154,16 @@ def _fold(space: StateSpace, key: str, members: Sequence[int]) -> Node:
 
 def _merged(source: str, dest: str, kind: str, steps: Sequence[Step]) -> Edge:
     names = sorted({name for step in steps for name in step.violates})
-    lines = (f"{len(steps):,} ×", *(f"violates {name}" for name in names))
-    facts: dict[str, Fact] = {"steps": len(steps), "properties": ", ".join(names)}
-    return Edge(source, dest, kind, lines, facts, marked=bool(names))
+    violating = sum(bool(step.violates) for step in steps)
+    lines = [f"{len(steps):,} ×"]
+    if violating:
+        lines.append(f"{violating:,} violate {', '.join(names)}")
+    facts: dict[str, Fact] = {
+        "steps": len(steps),
+        "violating": violating,
+        "properties": ", ".join(names),
+    }
+    return Edge(source, dest, kind, tuple(lines), facts, marked=bool(names))
 
 
 def _spread(phases: Sequence[str]) -> str:

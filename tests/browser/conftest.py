@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -63,16 +64,14 @@ def npm_script(build_folder: Path) -> Callable[[str, str], Path]:
         if npm is None:
             pytest.skip(f"no npm on the path: {package} cannot be had")
         folder.mkdir(parents=True, exist_ok=True)
-        command = [npm, "pack", "--silent", package]
-        packed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if packed.returncode:
-            pytest.skip(f"npm pack {package}: {packed.stderr.strip()[-200:]}")
-        archive = folder / packed.stdout.strip().splitlines()[-1]
-        with tarfile.open(archive) as content:
-            file = content.extractfile(f"package/{member}")
-            assert file is not None
-            script.write_bytes(file.read())
-        archive.unlink()
+        with TemporaryDirectory(dir=folder) as own:  # tests may run in several processes
+            command = [npm, "pack", "--silent", package]
+            packed = subprocess.run(command, cwd=own, capture_output=True, text=True, check=False)
+            if packed.returncode:
+                pytest.skip(f"npm pack {package}: {packed.stderr.strip()[-200:]}")
+            with tarfile.open(Path(own, packed.stdout.strip().splitlines()[-1])) as content:
+                content.extract(f"package/{member}", own, filter="data")
+            Path(own, "package", member).replace(script)
         return script
 
     return fetch

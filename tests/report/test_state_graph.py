@@ -73,6 +73,9 @@ def test_folding_loses_neither_states_nor_steps_nor_violations() -> None:
     assert sum(node.facts["states"] for node in graph.nodes) == len(space.states)
     assert sum(edge.facts["steps"] for edge in graph.edges) == len(space.steps)
     assert sum(node.facts["violating"] for node in graph.nodes) == sum(map(bool, space.violates))
+    broken = folded_graph(explored(NEVER_DONE_TWICE))
+    violating = sum(bool(step.violates) for step in explored(NEVER_DONE_TWICE).steps)
+    assert sum(edge.facts["violating"] for edge in broken.edges) == violating > 0
     assert [node.marked for node in graph.nodes] == ["done" in node.name for node in graph.nodes]
 
 
