@@ -34,11 +34,11 @@ class Credit:
         return min(self.cap, entry[0] + self._refilled - entry[1])
 
     def spend(self, user: str, amount: int) -> None:
-        """Take `amount` from a user, who may be in debt then."""
+        """Take `amount` from a user, or all that it has if that is less."""
         credit = self.of(user)
         if user not in self._entries:
             self._lent += credit
-        self._entries[user] = (credit - amount, self._refilled)
+        self._entries[user] = (max(credit - amount, 0), self._refilled)
 
     def refill(self, each: int, purse: int) -> None:
         """Give `each` to every user that has spent, and `purse` to the purse."""

@@ -37,8 +37,6 @@ class Note(NamedTuple):
     """Whose lane it is; empty in an ordinary tick."""
     lane_rest: int
     """Sequences of the lane, fewer than `LANE_SHARE`, that the next lane tick also counts."""
-    taken: tuple[tuple[str, int], ...]
-    """User -> blocks taken from users over their share."""
 
 
 class FairLane:
@@ -52,7 +50,6 @@ class FairLane:
         self._terms = Terms.of(Limits())
         self._lane = Credit()
         self._lane_rest = 0
-        self._taking = Credit()
         self._latest: str | None = None
         """The user of the last admission."""
         self._tick_time = TickTime()
@@ -61,8 +58,8 @@ class FairLane:
         """Let decodes grow, admit, and fill the batch: the lane's, or all users' in turn."""
         if self._limits is not view.limits:
             self._size(view.limits)
-        taking = self._taking if self.admission == "max_utilization" else None
-        draft = Draft(view, self._terms, self._lane, taking, self._latest)
+        may_preempt = self.admission == "max_utilization"
+        draft = Draft(view, self._terms, self._lane, self._latest, may_preempt=may_preempt)
         draft.grow()
         draft.admit()
         decode = draft.left(draft.decode) if draft.lost else draft.decode
@@ -83,10 +80,6 @@ class FairLane:
         if plan.admit:
             self._latest = plan.admit[-1].user_id
         self._lane_rest = note.lane_rest
-        for user, blocks in note.taken:
-            self._taking.spend(user, blocks * CREDIT)
-        refill = self._taking.cap // (16 * (self._lane.cap // CREDIT))
-        self._taking.refill(refill // note.users, refill)
         if note.lane:
             for user in note.lane:
                 self._lane.spend(user, CREDIT)
@@ -96,28 +89,23 @@ class FairLane:
     def left(self, user_id: str) -> None:
         """Take back the credit of a user without live requests."""
         self._lane.left(user_id)
-        self._taking.left(user_id)
         if self._latest == user_id:
             self._latest = None
 
     def state(self) -> Hashable:
         """Return all that is remembered."""
-        credits = self._lane.state(), self._taking.state()
-        return *credits, self._lane_rest, self._latest, self._tick_time.state()
+        return self._lane.state(), self._lane_rest, self._latest, self._tick_time.state()
 
     def restore(self, state: Any) -> None:
         """Become as a policy was whose `state` returned this."""
-        lane, taking, self._lane_rest, self._latest, tick_time = state
+        lane, self._lane_rest, self._latest, tick_time = state
         self._lane.restore(lane)
-        self._taking.restore(taking)
         self._tick_time.restore(tick_time)
 
     def _size(self, limits: Limits) -> None:
         self._limits, self._terms = limits, Terms.of(limits)
-        terms = self._terms
-        self._lane.cap = terms.lane_ticks * CREDIT
-        self._taking.cap = terms.blocks_taken * CREDIT
-        self._lane.purse, self._taking.purse = self._lane.cap * PURSE, self._taking.cap * PURSE
+        self._lane.cap = self._terms.lane_ticks * CREDIT
+        self._lane.purse = self._lane.cap * PURSE
 
     def _lane_plan(
         self, draft: Draft, decode: Iterable[Candidate], prefilling: list[Candidate]
@@ -239,7 +227,7 @@ def _finished(
     lane_rest: int,
     lane: tuple[str, ...] = (),
 ) -> Plan:
-    note = Note(len(draft.users), lane, lane_rest, tuple(sorted(draft.taken.items())))
+    note = Note(len(draft.users), lane, lane_rest)
     return Plan(list(draft.lost.values()), decode, draft.admitted, prefill, note)
 
 

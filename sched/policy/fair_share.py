@@ -1,8 +1,8 @@
 """Who gets memory under fair-lane: a plan in the making, its growth and its admissions.
 
-Memory goes to the user that holds the least. Whoever lacks it may take it from
-heavier users, and within an equal share from those over theirs; never, while
-anything else is left, a user's oldest request.
+Memory goes to the user that holds the least. A request that finds none may take
+it from heavier users, and a decode that has to grow also from users over an
+equal share; never, while anything else is left, a user's oldest request.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from batchproof.sched.policy.protocol import Candidate, UserView, View
 HEAVIER: Final = 4
 """A user is heavier than another whose load it has this many times, or more."""
 CREDIT: Final = 2**20
-"""One lane tick, or one block taken, as credit is counted."""
+"""One lane tick, as credit is counted."""
 
 
 class Terms(NamedTuple):
@@ -25,8 +25,6 @@ class Terms(NamedTuple):
 
     lane_ticks: int
     """Lane ticks in a full credit: enough to prefill the whole memory, and one."""
-    blocks_taken: int
-    """Blocks taken from users over their share in a full credit; the last taking may exceed it."""
     reserve: int
     """The most blocks that an ordinary admission leaves free, for residents to grow into."""
     step: int
@@ -39,7 +37,6 @@ class Terms(NamedTuple):
         sixteenth = limits.max_kv_blocks // 16
         return cls(
             lane_ticks=-(-memory // limits.chunk_size) + 1,
-            blocks_taken=max(sixteenth, 1),
             reserve=sixteenth,
             step=max(limits.max_kv_blocks // USAGE_STEPS, 1),
         )
@@ -48,9 +45,8 @@ class Terms(NamedTuple):
 class Draft:
     """A plan in the making: the view, and what has been decided on top of it.
 
-    `has_lane` says whether a user's first tokens would have a lane; `latest` is
-    the user of the last admission; `taking` the credit for taking from users over
-    their share, None if nobody may be preempted to admit another.
+    `lane` is the credit for lane ticks, `latest` the user of the last admission;
+    without `may_preempt` nobody is preempted to admit another.
     """
 
     __slots__ = (
@@ -59,7 +55,7 @@ class Draft:
         "_lane",
         "_latest",
         "_losers",
-        "_taking",
+        "_may_preempt",
         "_winners",
         "admitted",
         "decode",
@@ -67,20 +63,19 @@ class Draft:
         "limits",
         "lost",
         "prefilling",
-        "taken",
         "terms",
         "users",
         "view",
     )
 
     def __init__(
-        self, view: View, terms: Terms, lane: Credit, taking: Credit | None, latest: str | None
+        self, view: View, terms: Terms, lane: Credit, latest: str | None, *, may_preempt: bool
     ) -> None:
         self.view = view
         self.limits = view.limits
         self.users = view.users
         self.terms = terms
-        self._lane, self._taking, self._latest = lane, taking, latest
+        self._lane, self._latest, self._may_preempt = lane, latest, may_preempt
         self.free = view.free_blocks
         seats = min(self.limits.max_batch_size, self.limits.token_budget)
         self.decode = view.decoding if len(view.decoding) <= seats else view.decoding[:seats]
@@ -88,8 +83,6 @@ class Draft:
         self.lost: dict[int, Candidate] = {}
         """Those to be preempted, by number."""
         self.admitted: list[Candidate] = []
-        self.taken: dict[str, int] = {}
-        """User -> blocks taken from users over their share."""
         self._grown: set[int] = set()
         self._losers: set[str] = set()
         """Users that lose a request: it is next in their line, and not in this tick."""
@@ -161,7 +154,8 @@ class Draft:
         """Return who gives way to a decode that has to grow; it may be the decode itself."""
         user = self.users[candidate.user_id]
         others = sorted(
-            self._resident_users(), key=lambda other: (-self._held(other), other.user_id)
+            self._resident_users(),
+            key=lambda other: (-self._held(other), other.residents[0].number),
         )
         heavier = [other for other in others if self.is_heavier(other, user)]
         over: list[UserView] = []
@@ -213,8 +207,6 @@ class Draft:
 
         def enter_next() -> None:
             for user in ranking:
-                if user.user_id in self._losers:
-                    continue
                 behind = user.user_id == self._latest
                 enter(user, iter(user.waiting), behind=behind)
                 if not behind:
@@ -223,16 +215,19 @@ class Draft:
         enter_next()
         while upcoming:
             _, behind, _, user, candidate, line = heappop(upcoming)
-            yield user, candidate
+            has_lost = user.user_id in self._losers
+            if not has_lost:
+                yield user, candidate
             if not behind:
                 enter_next()
-            enter(user, line, behind=True)
+            if not has_lost:
+                enter(user, line, behind=True)
 
     def _try_to_admit(self, user: UserView, candidate: Candidate) -> bool:
         """Admit a request if there is room in the batch and in memory, or can be made."""
         blocks = self.view.blocks_to_admit(candidate)
         spare = self.free - blocks
-        if spare < self._reserve() and not self._may_use_reserve(user):
+        if spare < self._reserve() and not self._may_use_reserve(user, blocks):
             return False
         if not self._fits_in_batch(user) or (spare < 0 and not self._make_room(user, blocks)):
             return False
@@ -247,8 +242,8 @@ class Draft:
         residents = len(self.view.decoding) + len(self.prefilling) + len(self.admitted)
         return min(residents - len(self.lost), self.terms.reserve)
 
-    def _may_use_reserve(self, user: UserView) -> bool:
-        return not self._held(user) or self._has_heavier(user)
+    def _may_use_reserve(self, user: UserView, blocks: int) -> bool:
+        return not self._over_share(self._held(user) + blocks) or self._has_heavier(user)
 
     def _fits_in_batch(self, user: UserView) -> bool:
         """Tell whether the batch, or the lane if it would be this user's, has room for a chunk."""
@@ -281,59 +276,19 @@ class Draft:
         )
 
     def _make_room(self, user: UserView, blocks: int) -> bool:
-        """Preempt, youngest first, until `blocks` are free; or nobody, if that is not enough."""
-        if self._taking is None:
+        """Preempt heavier users' youngest until `blocks` are free; or nobody, if too few."""
+        if not self._may_preempt or not self._has_heavier(user):
             return False
-        may_take_over = self._may_take_from_over_share(user, blocks)
-        if not may_take_over and not self._has_heavier(user):
-            return False
-        heavier: list[Candidate] = []
-        over: list[Candidate] = []
+        candidates: list[Candidate] = []
         for other in self._resident_users():
-            if len(other.residents) == 1 or other.user_id in self._winners:
-                continue
-            if self.is_heavier(other, user):
-                heavier += self._followers(other)
-            elif may_take_over and not self.is_heavier(user, other):
-                over += self._followers_over_share(other)
+            if other.user_id not in self._winners and self.is_heavier(other, user):
+                candidates += self._followers(other)
         missing = blocks - self.free
-        victims = _youngest(heavier, missing)
-        missing -= _blocks(victims)
-        taken = _youngest(over, missing)
-        if _blocks(taken) < missing:
+        victims = _youngest(candidates, missing)
+        if _blocks(victims) < missing:
             return False
-        if taken and not self._charge(user, _blocks(taken)):
-            return False
-        for victim in victims + taken:
+        for victim in victims:
             self._lose(victim)
-        return True
-
-    def _may_take_from_over_share(self, user: UserView, blocks: int) -> bool:
-        """Tell whether a user may take memory from users over their share."""
-        assert self._taking is not None
-        if self._taking.of(user.user_id) <= 0:
-            return False
-        held = self._held(user)
-        return not held or not (
-            self._over_share(user.outstanding) or self._over_share(held + blocks)
-        )
-
-    def _followers_over_share(self, user: UserView) -> Iterator[Candidate]:
-        """Yield those that a user would lose, youngest first, until it is within its share."""
-        held = self._held(user)
-        for follower in self._followers(user):
-            if not self._over_share(held):
-                return
-            yield follower
-            held -= follower.block_count
-
-    def _charge(self, user: UserView, blocks: int) -> bool:
-        """Charge a user for blocks taken from those over their share, if any credit is left."""
-        assert self._taking is not None
-        already = self.taken.get(user.user_id, 0)
-        if already * CREDIT >= self._taking.of(user.user_id):
-            return False
-        self.taken[user.user_id] = already + blocks
         return True
 
 

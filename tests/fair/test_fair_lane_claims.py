@@ -79,7 +79,7 @@ class Held(FairLane):
 
 requests = st.lists(
     st.tuples(
-        st.sampled_from("aaabc"),
+        st.sampled_from("aaaabcde"),
         st.integers(1, 14),
         st.integers(1, 14),
         st.integers(0, 3),
@@ -90,7 +90,7 @@ requests = st.lists(
 
 
 @given(requests, st.sampled_from(("max_utilization", "guaranteed_no_evict")))
-@settings(max_examples=40)
+@settings(max_examples=100)
 def test_the_claims_hold_in_every_tick_and_all_requests_end(
     drawn: list[tuple[str, int, int, int]], admission: Any
 ) -> None:
