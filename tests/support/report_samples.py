@@ -95,7 +95,7 @@ def large_history() -> RunHistory:
     ring = PromptRing(0)
     arrivals = [
         Arrival(
-            n * 0.05, Request(f"u{n % 8}", ring.prompt(n, 60 + n * 7 % 600), 16 + n % 40, f"r{n}")
+            n * 0.055, Request(f"u{n % 8}", ring.prompt(n, 60 + n * 7 % 600), 16 + n % 40, f"r{n}")
         )
         for n in range(5_000)
     ]
