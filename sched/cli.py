@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "serve": "Serve an OpenAI-compatible endpoint over the scheduler, until told to stop.",
     "bench": "Measure what things cost on this machine, now.",
     "replay": "Run a recording of a run again, and say whether it goes the same way.",
+    "soak": "Run random workloads with failing executors and kills, and check everything.",
 }
 """Each is the function of its name in the module of its name in `sched/commands`, imported when
 it is called for."""
