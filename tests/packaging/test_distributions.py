@@ -67,7 +67,7 @@ def source_files(root: Path) -> set[str]:
 
 def test_the_wheel_holds_every_source_file_once(wheel: Path, root: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
-    own = {"__init__.py", "__main__.py", "py.typed"}
+    own = {"__init__.py", "__main__.py", "py.typed", "testing.py"}
     assert sorted(names) == sorted(f"batchproof/{name}" for name in source_files(root) | own)
 
 
