@@ -1,12 +1,16 @@
 """Generate the reference pages from the code: `python docs/generate.py`, or `--check`."""
 
+import contextlib
 import inspect
+import io
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 
+README = Path(__file__).parent.parent / "README.md"
+RUN_BLOCK = "<!-- made by docs/generate.py: batchproof run -->"
 REFERENCE = Path(__file__).parent / "reference"
 
 API = {
@@ -19,6 +23,11 @@ API = {
     "Latency models": ("batchproof.sched.latency", ("LatencyModel",)),
     "Policies": ("batchproof.sched.policy.protocol", ("Policy", "View", "Candidate", "Plan")),
     "Observers": ("batchproof.sched.observer", ("Observer",)),
+    "The monitor": ("batchproof.sched.monitor", ("Monitor",)),
+    "Testing other schedulers": (
+        "batchproof.testing",
+        ("SchedulerContract", "SchedulerAdapter", "StepReport", "assert_conforms"),
+    ),
     "Properties": ("batchproof.spec.property", ("Property",)),
     "Models": ("batchproof.spec.machine", ("Model",)),
 }
@@ -35,8 +44,10 @@ def api_page() -> Iterator[str]:
 
 
 def class_section(cls: type) -> Iterator[str]:
-    """Yield the description of a class and of what is public in it."""
+    """Yield the description of a class, and of what is public in it, or of a function."""
     yield from ("", f"### {cls.__name__}", "", inspect.getdoc(cls) or "")
+    if not inspect.isclass(cls):
+        return
     for name, member in vars(cls).items():
         if name.startswith("_") or not inspect.getdoc(member):
             continue
@@ -70,6 +81,19 @@ def lifecycle_page() -> Iterator[str]:
         yield f"| `{edge.event}` | `{edge.source}` | `{edge.dest}` | {edge.rule} |"
 
 
+def readme() -> str:
+    """Return README with what `batchproof run` prints now."""
+    from batchproof.sched.cli import run_cli
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_cli(["run"])
+    text = README.read_text()
+    before, start, rest = text.partition(RUN_BLOCK)
+    _, end, after = rest.partition("<!-- end -->")
+    return f"{before}{start}\n```text\n{printed.getvalue().rstrip()}\n```\n{end}{after}"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "api.md": api_page,
     "errors.md": errors_page,
@@ -84,17 +108,15 @@ def page(name: str) -> str:
 
 
 def main() -> None:
-    """Write the pages; with `--check`, exit with 1 if one of them is stale."""
-    stale = [
-        name
-        for name in PAGES
-        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != page(name)
-    ]
+    """Write what is stale; with `--check`, exit with 1 if anything is."""
+    made = {REFERENCE / name: page(name) for name in PAGES} | {README: readme()}
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+    names = ", ".join(path.name for path in stale)
     if "--check" in sys.argv[1:]:
-        sys.exit(f"stale: {', '.join(stale)}: run python docs/generate.py" if stale else 0)
-    for name in stale:
-        (REFERENCE / name).write_text(page(name))
-        print(f"wrote {name}")
+        sys.exit(f"stale: {names}: run python docs/generate.py" if stale else 0)
+    for path in stale:
+        path.write_text(made[path])
+    print(f"wrote {names}" if stale else "nothing is stale")
 
 
 if __name__ == "__main__":
