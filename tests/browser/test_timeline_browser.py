@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from support.report_samples import busy_history, busy_recording, large_history
+from support.report_samples import busy_history, busy_recording, history_of, large_history
 
 from batchproof.sched.report.timeline import timeline_page
 
@@ -176,6 +176,28 @@ def test_it_is_readable_and_accessible(
     with opened(timeline_file, theme=theme, width=width) as page:
         page.screenshot(path=screenshots / f"timeline-{theme}-{width}.png", full_page=True)
         accessible(page)
+
+
+@pytest.mark.parametrize("lines", [0, 9], ids=["nothing", "cut short"])
+def test_a_run_of_nothing_or_with_unfinished_requests_opens(
+    opened, tmp_path: Path, lines: int
+) -> None:
+    kept = busy_recording().splitlines()[: 1 + lines]
+    ticks = sum(b'"event":"tick"' in line for line in kept)
+    end = f'{{"event":"end","complete":false,"ticks":{ticks},"live":0}}'.encode()
+    history = history_of(b"\n".join([*kept, end]))
+    file = tmp_path / "short.html"
+    file.write_text(timeline_page(history, "short"))
+    with opened(file) as page:
+        assert "The run was interrupted." in page.inner_text("header")
+        page.locator("#timeline").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("+")
+        page.mouse.move(700, 500)
+        assert len(cells(page, "Request")) == len(history.lives)
+        assert cells(page, "Finish").count("unfinished") == sum(
+            life.finish_reason is None for life in history.lives
+        )
 
 
 def test_a_large_run_opens_and_scrolls_fast(opened, tmp_path: Path, screenshots: Path) -> None:
