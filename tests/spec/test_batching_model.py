@@ -61,6 +61,8 @@ def test_interchangeable_requests_and_users_fold_and_others_do_not() -> None:
     ones = [users.submit(State((), 3), request)[1] for request in range(4)]
     assert len(set(ones)) == 4
     assert {users.canonical(one) for one in ones} == {ones[0]}
+    _, both = users.submit(ones[3], 1)
+    assert [live.request for live in users.canonical(both).live] == [0, 2]
     watched = Batching(SIZES["users"].system, watched=(2,))
     assert len({watched.canonical(one) for one in ones}) == 3
     growth = Batching(SIZES["growth"].system)
