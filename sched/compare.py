@@ -282,6 +282,11 @@ class Slowdown(NamedTuple):
         return self.by_user[self.worst]
 
     @property
+    def median(self) -> float:
+        """That of the user in the middle."""
+        return median(self.by_user.values())
+
+    @property
     def jain(self) -> float:
         """Jain's index of the users' speeds relative to alone: 1 if all alike, 1/users at worst.
 

@@ -1,4 +1,4 @@
-"""The result of a comparison as one JSON-ready object; docs/reference/figures.md names it all."""
+"""The result of a comparison as one JSON-ready object; docs/how-to/compare-policies.md explains it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -103,7 +103,12 @@ def _run(
 
 
 def _slowdown(slowdown: Slowdown) -> dict[str, Any]:
-    return {"max": slowdown.max, "of": slowdown.worst, "jain": slowdown.jain}
+    return {
+        "median": slowdown.median,
+        "max": slowdown.max,
+        "of": slowdown.worst,
+        "jain": slowdown.jain,
+    }
 
 
 def _found(comparison: Comparison, pair: Pair, policy: str, found: Found) -> dict[str, Any]:

@@ -14,7 +14,8 @@ HEADER: Final = (
     "p99",
     "TBT p50",
     "p99",
-    "slowdown max",
+    "slowdown p50",
+    "max",
     "Jain",
     "preempted",
     "recomputed",
@@ -22,7 +23,7 @@ HEADER: Final = (
 SLO_HEADER: Final = ("workload", "latency", "policy", "requests/s", "load", "tokens/s")
 _LEGEND: Final = """\
 of limit: output tokens a second, of those that no scheduler could exceed; TTFT in s, TBT in ms
-slowdown: a user's median TTFT over that alone under {reference}, of the user who fares worst
+slowdown: a user's median TTFT over that alone under {reference}, of the median and the worst user
 Jain: Jain's index of the users' speeds relative to alone, 1 if all fare alike
 load 1 is the rate that {reference} serves when all requests are there at once"""
 
@@ -83,6 +84,7 @@ def _row(run: Mapping[str, Any]) -> Sequence[str]:
         f"{run['throughput_of_limit']:.1%}",
         *(f"{ttft[name]:,.3f}" for name in ("p50", "p99")),
         *("-" if tbt[name] is None else f"{tbt[name] * 1e3:,.1f}" for name in ("p50", "p99")),
+        f"{slowdown['median']:,.2f}",
         f"{slowdown['max']:,.2f} ({slowdown['of']})",
         f"{slowdown['jain']:.3f}",
         f"{run['preemptions']:,}",

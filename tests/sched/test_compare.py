@@ -1,6 +1,7 @@
 """What a comparison measures: against hand-made runs, and the same however it is computed."""
 
 from functools import partial
+from itertools import islice
 
 import pytest
 
@@ -28,6 +29,7 @@ from batchproof.sched.known_workload import known_workload
 from batchproof.sched.latency import latency_model
 from batchproof.sched.parallel import Workers
 from batchproof.sched.policy import POLICIES
+from batchproof.sched.report.plots import comparison_plots
 from batchproof.sched.request import Request
 from batchproof.sched.request_gen import Arrival, PoissonWorkload
 from batchproof.sched.simulation import Setup, Simulation
@@ -147,7 +149,7 @@ def test_slowdowns_and_jains_index_by_hand():
     alone = {"a": Times([1.0, 1.0, 2.0], [2.0]), "b": Times([2.0], [3.0])}
     ttft = ttft_slowdown(together, alone)
     assert ttft.by_user == {"a": 3.0, "b": 1.0}
-    assert (ttft.max, ttft.worst) == (3.0, "a")
+    assert (ttft.max, ttft.worst, ttft.median) == (3.0, "a", 2.0)
     assert ttft.jain == pytest.approx((1 / 3 + 1) ** 2 / (2 * (1 / 9 + 1)))
     assert latency_slowdown(together, alone).by_user == {"a": 4.0, "b": 1.0}
 
@@ -163,6 +165,14 @@ def test_an_only_user_is_not_slowed_down():
     alone = serve_alone(setup, workload, never)
     slowdown = ttft_slowdown(serve(setup, workload).users, alone)
     assert slowdown.by_user == {"u1": 1.0}
+
+
+def test_without_gaps_between_tokens_there_is_nothing_to_plot_of_them():
+    arrivals = [Arrival(n, Request("u", one_prompt(), 1, f"r{n}")) for n in range(4)]
+    workload = known_workload("ones", "hand", arrivals, Setup(eos_rate=0.0))
+    comparison = compare(Plan((workload,), ("static",), ("linear",), (1.0,)))
+    plots = dict(islice(comparison_plots(comparison), 3))
+    assert list(plots)[-1] == "ones-linear-tbt-p99.svg"
 
 
 # Search
