@@ -58,10 +58,10 @@ test-transformers test-vllm: test-%: constraints-%.txt
 	  touch $$env/.ready || exit 1; \
 	fi; \
 	PYTHONPATH=src OMP_NUM_THREADS=1 \
-	  $$env/bin/python -W default -m pytest -W default -m engines tests/adapters/test_$(ENGINE_TESTS_$*).py
+	  $$env/bin/python -W default -m pytest -W default -m engines $(ENGINE_TESTS_$*)
 
-ENGINE_TESTS_transformers := huggingface
-ENGINE_TESTS_vllm := vllm
+ENGINE_TESTS_transformers := tests/adapters/test_huggingface.py
+ENGINE_TESTS_vllm := tests/adapters/test_vllm.py tests/adapters/test_vllm_watched.py
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) .venv-engines-* dist htmlcov .coverage

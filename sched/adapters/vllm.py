@@ -60,7 +60,7 @@ UNSUPPORTED_OF_A_REQUEST: Final[Mapping[str, str]] = {
 }
 """Attributes of vLLM's request that must be empty -> what they ask for."""
 
-_ENDED_BY: Final[Mapping[RequestStatus, FinishReason]] = {
+ENDED_BY: Final[Mapping[RequestStatus, FinishReason]] = {
     RequestStatus.FINISHED_STOPPED: "eos",
     RequestStatus.FINISHED_REPETITION: "eos",
     RequestStatus.FINISHED_LENGTH_CAPPED: "length",
@@ -251,7 +251,7 @@ class BatchproofScheduler(SchedulerInterface):  # type: ignore[misc]
                 continue
             request.append_output_token_ids(token)
             stopped = check_stop(request, self._max_model_len)
-            answers.append(Answer(token, _ENDED_BY[request.status] if stopped else None))
+            answers.append(Answer(token, ENDED_BY[request.status] if stopped else None))
             outputs[request.client_index].append(
                 _output_of(request, token, index, model_runner_output)
             )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from adapters.documents import HOW_TO, printed_by_example, run_blocks
 from adapters.tiny_model import STOP_TOKENS, Ask, llama, mixed_asks
 
 torch = pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
@@ -394,3 +395,14 @@ def test_a_version_that_was_not_tried_is_warned_about(model, monkeypatch) -> Non
         with pytest.warns(RuntimeWarning, match=r"was not tried.*tried: 1\.2\.3, 4\.5\.6"):
             manager._create_batch_processor()
         manager.start()
+
+
+def test_the_how_to_runs(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("use-with-transformers.md")
+    assert "use_async_batching=True: only False is supported" in capsys.readouterr().out
+
+
+def test_the_example_prints_what_the_how_to_shows() -> None:
+    shown = (HOW_TO / "use-with-transformers.md").read_text()
+    assert printed_by_example("fairness_transformers.py") in shown

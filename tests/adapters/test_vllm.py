@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from adapters.documents import HOW_TO, printed_by_example, run_blocks
 from adapters.tiny_model import STOP_TOKENS, Ask, llama, mixed_asks
 
 os.environ.update(
@@ -476,3 +477,16 @@ def test_stats_are_logged_for_vllms_metrics(model_folder) -> None:
 
 def test_the_tests_run_where_the_checkout_is() -> None:
     assert Path(adapter.__file__).resolve().is_relative_to(Path(__file__).resolve().parents[2])
+
+
+def test_the_how_to_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace = run_blocks("use-with-vllm.md")
+    users = scheduler_of(namespace["llm"]).stats()["users"]
+    namespace["llm"].llm_engine.engine_core.shutdown()
+    assert set(users) == {"ann", "bob"}
+
+
+def test_the_example_prints_what_the_how_to_shows() -> None:
+    shown = (HOW_TO / "use-with-vllm.md").read_text()
+    assert printed_by_example("fairness_vllm.py") in shown
