@@ -15,9 +15,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "how-to" / "compare-policies.md"
 IMAGES = Path(__file__).parent / "images"
-_BLOCK = re.compile(
-    r"<!-- output of: batchproof (?P<command>.+?) -->\n```text\n(?P<text>.*?)```", re.S
-)
+_BLOCK = re.compile(r"<!-- output of: batchproof (?P<command>.+?) -->\n```text\n.*?```", re.S)
 _IMAGE = re.compile(r"\.\./images/([^)]+)")
 
 
@@ -25,20 +23,22 @@ def main(quick: bool, check: bool) -> None:
     """Run the commands; write what is stale, or say so and exit."""
     page = PAGE.read_text()
     stale: list[Path] = []
-    fresh = page
-    for block in _BLOCK.finditer(page):
-        makes_plots = "--plot" in block["command"]
-        if quick and makes_plots:
-            continue
+
+    def block_now(block: re.Match[str]) -> str:
+        command, plots = block["command"], "--plot" in block["command"]
+        if quick and plots:
+            return block[0]
         with tempfile.TemporaryDirectory() as folder:
-            printed = _output(block["command"], folder)
-            shown = _IMAGE.findall(page) if makes_plots else []
-            stale += [image for image in map(IMAGES.__truediv__, shown) if _is_stale(image, folder)]
-            if not check:
-                for image in stale:
-                    IMAGES.mkdir(exist_ok=True)
-                    image.write_bytes(_made(image, folder))
-        fresh = fresh.replace(block[0], block[0].replace(block["text"], printed))
+            printed = _output(command, folder)
+            for name in _IMAGE.findall(page) if plots else ():
+                made = (Path(folder) / name).read_bytes()
+                if not (IMAGES / name).exists() or (IMAGES / name).read_bytes() != made:
+                    stale.append(IMAGES / name)
+                    if not check:
+                        (IMAGES / name).write_bytes(made)
+        return f"<!-- output of: batchproof {command} -->\n```text\n{printed}```"
+
+    fresh = _BLOCK.sub(block_now, page)
     if fresh != page:
         stale.append(PAGE)
         if not check:
@@ -56,14 +56,6 @@ def _output(command: str, folder: str) -> str:
         argv[argv.index("--plot") + 1] = folder
     run = [sys.executable, "-m", "batchproof", *argv]
     return subprocess.run(run, check=True, capture_output=True, text=True).stdout
-
-
-def _made(image: Path, folder: str) -> bytes:
-    return (Path(folder) / image.name).read_bytes()
-
-
-def _is_stale(image: Path, folder: str) -> bool:
-    return not image.exists() or image.read_bytes() != _made(image, folder)
 
 
 if __name__ == "__main__":
