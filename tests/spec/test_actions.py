@@ -169,7 +169,7 @@ def test_the_works_are_exactly_those_that_nothing_objects_to(bound: str) -> None
         s for s in Search(Batching(system)).run().states if len(s.live) <= (2 if s.free else 3)
     ]
     seen_resident = False
-    for before in states[:: max(1, len(states) // 12)]:
+    for before in states[:: max(1, len(states) // 7)]:
         expected = {w for w in every_work(before) if objection_to_tick(system, before, w) is None}
         listed = list(works(system, before))
         assert set(listed) == expected
