@@ -27,7 +27,7 @@ from batchproof.spec.actions import Cancel, Event, Refuse, Submit, Tick, Work
 from batchproof.spec.history import remembered
 from batchproof.spec.lifecycle import DECODING, PREFILLING, FinishReason
 from batchproof.spec.model import Batching
-from batchproof.spec.state import History, Live, State
+from batchproof.spec.state import History, Live, State, System
 
 EOS, OTHER = 0, 1
 """The two tokens that there are at this scale."""
@@ -100,11 +100,13 @@ class Shipped(Batching):
 
     def initial(self) -> Iterable[State]:
         """Return the scheduler as it is made."""
-        sched = self._make()
+        sched = self.make()
         return [State((), sched.stats()["live"]["free_blocks"], History(memory=capture(sched)))]
 
     def successors(self, state: State) -> Iterator[tuple[Any, State]]:
         """Let users submit and cancel whatever they like, and every choice of EOS be made."""
+        if not one_owner_each(self.system, state):
+            return  # it cannot be rebuilt, and the property has said why
         for request in range(len(self.system.requests)):
             yield self._step(state, partial(self._submit, request))
         for live in state.live if self.system.cancels else ():
@@ -121,18 +123,29 @@ class Shipped(Batching):
 
     def rebuild(self, state: State) -> Scheduler:
         """Return the scheduler that `state` was read off."""
-        assert state.history is not None
-        core = state.history.memory
-        assert isinstance(core, Core)
-        sched = self._make()
+        core = core_of(state)
+        sched = self.make()
         if isinstance(sched.policy, StatefulPolicy):
             sched.policy.restore(core.policy)
         snapshot.fill(sched, self._content(core))
         return sched
 
-    def _make(self) -> Scheduler:
+    def make(self) -> Scheduler:
+        """Return the scheduler as it is made."""
         policy = make_policy(self.policy, self.system.admission)
         return Scheduler(limits_of(self.system), policy, Scripted())
+
+    def perform(self, event: Any, sched: Scheduler) -> tuple[Any, Scheduler]:
+        """Let an event happen; return what did happen, and the scheduler to go on with."""
+        if isinstance(event, Tick):
+            return _tick(event.eos, sched), sched
+        if isinstance(event, Cancel):
+            return _cancel(event.request, sched), sched
+        if isinstance(event, Submit | Refuse):
+            return self._submit(event.request, sched), sched
+        if event.what == "the executor fails":
+            return _failed_tick(sched), sched
+        return event, Scheduler.restore(sched.snapshot(), executor=Scripted())
 
     def describe(self, before: State | None, event: Any | None, after: State) -> Mapping[str, str]:
         """Return one row of a counterexample's table."""
@@ -208,6 +221,19 @@ _IRRELEVANT = (
     "computed_max",
 )
 """Times, and what is only counted: nothing that decides reads them."""
+
+
+def core_of(state: State) -> Core:
+    """Return what is kept of the scheduler in a state of `Shipped`."""
+    assert state.history is not None
+    return cast(Core, state.history.memory)
+
+
+def one_owner_each(system: System, state: State) -> bool:
+    """Say whether every block, by number, is free or in one block table."""
+    core = core_of(state)
+    blocks = [*core.free_blocks, *(block for kept in core.requests for block in kept.blocks)]
+    return sorted(blocks) == list(range(system.limits.max_kv_blocks))
 
 
 def observed(sched: Scheduler) -> State:

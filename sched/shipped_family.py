@@ -1,12 +1,12 @@
 """The shipped scheduler under each shipped policy, as `batchproof check` sees it."""
 
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from batchproof.invariants.catalog import properties
 from batchproof.sched.batching_family import ON_DEMAND, WRONG_ON_PURPOSE
 from batchproof.sched.policy.registry import DEFAULT_POLICY, POLICIES
-from batchproof.sched.shipped import Core, Disturbance, Shipped
+from batchproof.sched.shipped import Disturbance, Shipped, core_of, one_owner_each
 from batchproof.spec import actions
 from batchproof.spec.actions import Cancel, Refuse, Submit, Tick
 from batchproof.spec.bounds import SIZES, Size
@@ -44,16 +44,9 @@ def no_trace_is_left(before: State, event: object, after: State) -> bool:
     return not isinstance(event, Refuse | Disturbance) or before == after
 
 
-def one_owner_each(system: System, state: State) -> bool:
-    """Say whether every block, by number, is free or in one block table."""
-    core = _core(state)
-    blocks = [*core.free_blocks, *(block for kept in core.requests for block in kept.blocks)]
-    return sorted(blocks) == list(range(system.limits.max_kv_blocks))
-
-
 def orders_agree(state: State) -> bool:
     """Say whether the orders that policies see are those that the steps so far imply."""
-    core, history = _core(state), state.history
+    core, history = core_of(state), state.history
     assert history is not None
     ids = [kept.request for kept in core.requests]
     return (
@@ -61,11 +54,6 @@ def orders_agree(state: State) -> bool:
         and tuple(ids[place] for place in core.prefilling) == history.prefilling
         and tuple(int(user_id.removeprefix("u")) for user_id, _ in core.turns) == history.users
     )
-
-
-def _core(state: State) -> Core:
-    assert state.history is not None
-    return cast(Core, state.history.memory)
 
 
 SOURCE: Final = "what ships is what was checked"

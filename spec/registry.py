@@ -19,7 +19,13 @@ LOCATIONS: Final[Mapping[str, str]] = {
     "batching": "batchproof.sched.batching_family:MODEL_FAMILY",
     "scheduler": "batchproof.sched.shipped_family:MODEL_FAMILY",
 }
-"""Model name -> `module:attribute` of its `ModelFamily`, in the order of a bare `check`."""
+"""Model name -> `module:attribute` of its `ModelFamily`."""
+
+TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "specification": ("mini-batch", "batching"),
+    "scheduler": ("scheduler",),
+}
+"""What a check without a model is of: the names of the models, in their order."""
 
 
 @dataclass(frozen=True)

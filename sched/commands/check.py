@@ -22,7 +22,7 @@ from batchproof.spec.checker import check as check_model
 from batchproof.spec.counterexample import Subject, trace_as_itf, trace_as_pytest
 from batchproof.spec.machine import Model
 from batchproof.spec.property import Property
-from batchproof.spec.registry import LOCATIONS, Bound, ModelFamily, load
+from batchproof.spec.registry import LOCATIONS, TARGETS, Bound, ModelFamily, load
 
 EXIT_CODES: Final = {"holds": 0, "violated": 1, "incomplete": 3}
 _PAGE: Final = resource.getpagesize()
@@ -45,9 +45,14 @@ class Job:
 
 
 def check(
-    model: Annotated[str | None, Parameter(help="Model to check; every model if left out.")] = None,
+    model: Annotated[
+        str | None, Parameter(help="Model to check; every one of the target if left out.")
+    ] = None,
     /,
     *,
+    target: Annotated[
+        str, Parameter(help="specification, or scheduler: the code that ships.")
+    ] = "specification",
     bound: Annotated[
         list[str] | None, Parameter(help="Bound to check at; may be given again.")
     ] = None,
@@ -87,7 +92,8 @@ def check(
 
     """
     limits = _limits(max_states, max_seconds, max_memory)
-    jobs = list(_jobs(model, bound or (), policy or (), property or ()))
+    models = TARGETS[known("target", target, TARGETS)] if model is None else (model,)
+    jobs = list(_jobs(models, bound or (), policy or (), property or ()))
     outcomes: list[tuple[Job, Report]] = []
     for job in jobs:
         report = _run(job, full=full, fair=not unfair, limits=limits)
@@ -144,14 +150,13 @@ def _model(job: Job) -> Model:
 
 
 def _jobs(
-    model: str | None,
+    models: Sequence[str],
     bounds: Sequence[str],
     policies: Sequence[str],
     properties: Sequence[str],
 ) -> Iterable[Job]:
-    """Yield what is to be checked; without a model, every model that has what was asked for."""
-    names = list(LOCATIONS) if model is None else [known("model", model, LOCATIONS)]
-    families = [load(name) for name in names]
+    """Yield what is to be checked: of the models, those that have what was asked for."""
+    families = [load(known("model", name, LOCATIONS)) for name in models]
     asked = (("bound", bounds), ("policy", policies), ("property", properties))
     for what, wanted in asked:
         for name in wanted:

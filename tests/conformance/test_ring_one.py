@@ -1,0 +1,106 @@
+"""Every reachable state of the shipped code at small bounds, held to the specification."""
+
+import pytest
+
+from batchproof.sched.roster import Roster
+from batchproof.sched.scheduler import Scheduler
+from batchproof.sched.shipped_family import MODEL_FAMILY
+from batchproof.spec.checker import check
+
+STATES = {
+    "pair": {"stall-free": 67, "static": 51, "orca": 67, "vllm-v1": 67},
+    "growth": {"stall-free": 638, "static": 502, "orca": 638, "vllm-v1": 638},
+    "no-cancel": {"stall-free": 552, "static": 378, "orca": 552, "vllm-v1": 552},
+    "users": {"stall-free": 2897, "static": 2813, "orca": 2897, "vllm-v1": 2897},
+    "budget": {"stall-free": 243, "static": 611, "orca": 243, "vllm-v1": 243},
+    "reserve": {"stall-free": 1911, "static": 1785, "orca": 1911, "vllm-v1": 1911},
+}
+"""Bound -> policy -> states: `batchproof check --target scheduler`. A change of it is a change
+of what the shipped code can reach."""
+
+QUICK = [("pair", policy) for policy in STATES["pair"]] + [
+    ("growth", "stall-free"),
+    ("budget", "static"),
+]
+ALL = [(bound, policy) for bound, counts in STATES.items() for policy in counts]
+
+
+def verdicts(bound_name: str, policy: str):
+    bound = MODEL_FAMILY.bounds[bound_name]
+    return check(MODEL_FAMILY.build(bound, policy), MODEL_FAMILY.claims(bound, policy))
+
+
+def assert_all_hold(bound: str, policy: str) -> None:
+    report = verdicts(bound, policy)
+    assert {v.prop.name: v.outcome for v in report.verdicts if v.outcome != "holds"} == {}
+    assert report.states == STATES[bound][policy]
+
+
+@pytest.mark.parametrize(("bound", "policy"), QUICK)
+def test_every_reachable_state_of_what_ships_keeps_to_the_specification(bound, policy) -> None:
+    assert_all_hold(bound, policy)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("bound", "policy"), [case for case in ALL if case not in QUICK])
+def test_every_reachable_state_at_the_larger_bounds_too(bound, policy) -> None:
+    assert_all_hold(bound, policy)
+
+
+def test_every_policy_that_a_bare_check_covers_is_pinned() -> None:
+    assert all(set(counts) == set(MODEL_FAMILY.default_policies) for counts in STATES.values())
+    assert set(STATES) == set(MODEL_FAMILY.default_bounds)
+
+
+def leaky_end(self, sequence, event):
+    """End a request, and lose a block of it."""
+    sequence.blocks = sequence.blocks[1:]
+    return END(self, sequence, event)
+
+
+def forgetful_abandon(self, batch) -> None:
+    """Abandon a batch, and leave what grew as it is."""
+    batch.grown = ()
+    ABANDON(self, batch)
+
+
+def deaf_to_eos(self, batch, tokens, now):
+    """Take the decodes, and go on after EOS."""
+    return TAKE_DECODES(self, batch, [token or 1 for token in tokens], now)
+
+
+def greedy_rotate(self, scheduled) -> None:
+    """Leave those that were scheduled in front."""
+
+
+END, ABANDON, TAKE_DECODES = Roster.end, Scheduler.abandon, Scheduler._take_decodes
+
+FAULTS = {
+    "a block leaks": (Roster, "end", leaky_end, "pair/stall-free", "blocks-conserved"),
+    "abandon forgets growth": (
+        Scheduler,
+        "abandon",
+        forgetful_abandon,
+        "pair/stall-free",
+        "no-trace-is-left",
+    ),
+    "EOS unheard": (
+        Scheduler,
+        "_take_decodes",
+        deaf_to_eos,
+        "pair/stall-free",
+        "follows-specification",
+    ),
+    "no turns": (Roster, "rotate", greedy_rotate, "budget/prefill-first", "orders-agree"),
+}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "where", "property_name"), FAULTS.values(), ids=FAULTS
+)
+def test_a_fault_in_the_code_is_named(
+    monkeypatch, owner, name, wrong, where, property_name
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    broken = {v.prop.name for v in verdicts(*where.split("/")).verdicts if v.outcome == "violated"}
+    assert property_name in broken
