@@ -69,11 +69,17 @@ def deaf_to_eos(self, batch, tokens, now):
     return TAKE_DECODES(self, batch, [token or 1 for token in tokens], now)
 
 
-def greedy_rotate(self, scheduled) -> None:
-    """Leave those that were scheduled in front."""
+def pushy_admit(self, sequence) -> None:
+    """Admit a request before those whose prefill is under way."""
+    ADMIT(self, sequence)
+    others = [other for other in self.prefilling if other is not sequence]
+    for other in others:
+        del self.prefilling[other]
+        self.prefilling[other] = None
 
 
 END, ABANDON, TAKE_DECODES = Roster.end, Scheduler.abandon, Scheduler._take_decodes
+ADMIT = Roster.admit
 
 FAULTS = {
     "a block leaks": (Roster, "end", leaky_end, "pair/stall-free", "blocks-conserved"),
@@ -91,7 +97,7 @@ FAULTS = {
         "pair/stall-free",
         "follows-specification",
     ),
-    "no turns": (Roster, "rotate", greedy_rotate, "budget/prefill-first", "orders-agree"),
+    "last in, first fed": (Roster, "admit", pushy_admit, "pair/stall-free", "orders-agree"),
 }
 
 
