@@ -481,10 +481,10 @@ def test_the_tests_run_where_the_checkout_is() -> None:
 
 def test_the_how_to_runs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace = run_blocks("use-with-vllm.md")
-    users = scheduler_of(namespace["llm"]).stats()["users"]
-    namespace["llm"].llm_engine.engine_core.shutdown()
-    assert set(users) == {"ann", "bob"}
+    names = run_blocks("use-with-vllm.md")
+    names["llm"].llm_engine.engine_core.shutdown()
+    assert [len(output.outputs[0].token_ids) for output in names["outputs"]] == [8, 8]
+    assert names["watch"].monitor.ticks == 8
 
 
 def test_the_example_prints_what_the_how_to_shows() -> None:
