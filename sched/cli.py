@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from batchproof import __version__
 from batchproof.sched.errors import BatchproofError
+from batchproof.sched.monitor_facts import ViolationError
 
 COMMANDS: Final = {
     "run": "Schedule a trace, or a generated workload, to its end, and say how it went.",
@@ -29,7 +30,7 @@ COMMANDS: Final = {
 """Each is the function of its name in the module of its name in `sched/commands`, imported when
 it is called for."""
 
-OK, WRONG, INCOMPLETE = 0, 2, 3
+OK, VIOLATED, WRONG, INCOMPLETE = 0, 1, 2, 3
 DEBUG_VARIABLE: Final = "BATCHPROOF_DEBUG"
 
 
@@ -54,6 +55,8 @@ def run_cli(argv: Sequence[str]) -> int:
     try:
         code = make_app()(list(argv))
         sys.stdout.flush()
+    except ViolationError as error:
+        return _fail(str(error), VIOLATED)
     except (BatchproofError, CycloptsError) as error:
         return _fail(str(error), WRONG)
     except KeyboardInterrupt:

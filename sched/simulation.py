@@ -57,10 +57,12 @@ class Setup:
             )
         return SimulatedGPU(self.limits, self.latency, seed=self.seed, eos_rate=self.eos_rate)
 
-    def scheduler(self, executor: Executor, observer: Observer | None = None) -> Scheduler:
+    def scheduler(
+        self, executor: Executor, observer: Observer | None = None, *, monitor: bool = False
+    ) -> Scheduler:
         """Return a new scheduler; raise `LimitsError` for an unknown policy or admission."""
         policy = make_policy(self.policy, self.admission)
-        return Scheduler(self.limits, policy, executor, observer=observer)
+        return Scheduler(self.limits, policy, executor, observer=observer, monitor=monitor)
 
 
 class Simulation:

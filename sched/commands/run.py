@@ -49,6 +49,9 @@ def run(
     live: Annotated[
         bool, Parameter(help="Watch it in the terminal while it runs.", negative=())
     ] = False,
+    monitor: Annotated[
+        bool, Parameter(help="Hold every tick against the rules; stop at the first violation.")
+    ] = True,
     json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
 ) -> int:
     """Schedule a trace, or a generated workload, to its end, and say how it went.
@@ -61,7 +64,7 @@ def run(
     chosen = setup.setup(limits, source, workload.seed)
     if report is not None:
         record = recording_in(report)
-    with _scheduler(chosen, workload.seed, record) as (scheduler, gpu, finish):
+    with _scheduler(chosen, workload.seed, record, monitor) as (scheduler, gpu, finish):
         simulation = Simulation(scheduler, gpu, source)
         with until_interrupted() as stop, _watched(chosen, live=live) as watch:
             complete = simulation.run(stop=stop, progress=watch)
@@ -76,12 +79,12 @@ def run(
 
 @contextmanager
 def _scheduler(
-    setup: Setup, prompt_seed: int, record: str | None
+    setup: Setup, prompt_seed: int, record: str | None, monitor: bool
 ) -> Iterator[tuple[Scheduler, SimulatedGPU, Callable[[bool], None]]]:
     """Yield a scheduler, its GPU, and what to call when the run is over, complete or not."""
     gpu = setup.gpu()
     if record is None:
-        yield setup.scheduler(gpu), gpu, lambda _complete: None
+        yield setup.scheduler(gpu, monitor=monitor), gpu, lambda _complete: None
         return
     admission = setup.scheduler(gpu).policy.admission
     with whole_file(record) as file:
@@ -93,7 +96,7 @@ def _scheduler(
             PromptRing(prompt_seed),
         )
         yield (
-            setup.scheduler(recorder, recorder),
+            setup.scheduler(recorder, recorder, monitor=monitor),
             gpu,
             lambda complete: recorder.end(complete=complete),
         )

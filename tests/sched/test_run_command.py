@@ -349,3 +349,15 @@ def test_the_whole_conversation_trace_runs_to_its_end(batchproof):
     }
     assert result["tokens"]["output"] == 3_977_321
     assert (result["lost"], result["unfinished"], result["complete"]) == (0, 0, True)
+
+
+def test_a_run_that_breaks_a_rule_stops_and_names_it(batchproof, monkeypatch):
+    """The monitor is on: a leak shows in the tick in which it happens."""
+    from batchproof.sched.blocks import BlockPool
+
+    give = BlockPool.give
+    monkeypatch.setattr(BlockPool, "give", lambda pool, blocks: give(pool, blocks[1:]))
+    code, out, err = batchproof("run", "--requests", "20")
+    assert (code, out) == (1, "")
+    assert "blocks-conserved: " in err
+    assert "Traceback" not in err
