@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test deep lint format types imports package coverage clean
+.PHONY: help run test deep lint format types imports proofs package coverage clean
 .PHONY: test-engines test-transformers test-vllm
 
 help:  ## List what there is to make
@@ -34,6 +34,10 @@ types: $(VENV)/.ready  ## Check types with mypy and pyright
 
 imports: $(VENV)/.ready  ## Check that imports go one way
 	$(BIN)/lint-imports
+
+proofs: $(VENV)/.ready  ## Visit every reachable state of the specification, and of the shipped code
+	$(BIN)/batchproof check
+	$(BIN)/batchproof check --target scheduler
 
 package: $(VENV)/.ready  ## Build wheel and sdist, and test the installed wheel
 	rm -rf dist
