@@ -112,15 +112,16 @@ def _token_for_scheduler(sequence: ScheduledRequest, answer: Answer) -> int:
     if (answer.token is not None) != sequence.yields:
         raise ExecutorError(
             f"engine: request {sequence.request_id!r} was fed {len(sequence.tokens)} tokens at "
-            f"position {sequence.position}, which {'' if sequence.yields else 'does not '}complete "
+            f"position {sequence.position}, which {'completes' if sequence.yields else 'does not complete'} "
             f"its context; the engine sampled {answer.token!r}"
         )
-    if answer.ended not in ("eos", Answer.while_live(sequence, None).ended):
+    stopped = sequence.yields and answer.ended == "eos"
+    if not stopped and answer.ended != Answer.while_live(sequence, None).ended:
         raise ExecutorError(
             f"engine: request {sequence.request_id!r} has {sequence.remaining} tokens to come, "
             f"but the engine says that it ended by {answer.ended!r}"
         )
-    return STOPPED if answer.ended == "eos" else answer.token or 0
+    return STOPPED if stopped else answer.token or 0
 
 
 def refuse_options(engine: str, options: Iterable[tuple[str, str]]) -> None:

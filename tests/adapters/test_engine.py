@@ -63,7 +63,8 @@ def test_a_stop_with_the_last_token_that_is_allowed_is_a_stop() -> None:
     ("prompt", "max_tokens", "answer", "message"),
     [
         (6, 3, Answer(7), "does not complete its context; the engine sampled 7"),
-        (4, 3, Answer(), "completes? its context; the engine sampled None"),
+        (4, 3, Answer(), "which completes its context; the engine sampled None"),
+        (6, 3, Answer(None, "eos"), "has 3 tokens to come, but .* ended by 'eos'"),
         (4, 3, Answer(7, "length"), "has 3 tokens to come, but .* ended by 'length'"),
         (4, 1, Answer(7), "has 1 tokens to come, but .* ended by None"),
         (4, 3, Answer(7, "cancelled"), "ended by 'cancelled'"),
