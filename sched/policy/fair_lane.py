@@ -99,6 +99,7 @@ class FairLane:
     def restore(self, state: Any) -> None:
         """Become as a policy was whose `state` returned this."""
         lane, self._lane_rest, self._latest, tick_time = state
+        self._limits = None
         self._lane.restore(lane)
         self._tick_time.restore(tick_time)
 
