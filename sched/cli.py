@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "run": "Schedule a trace, or a generated workload, to its end, and say how it went.",
     "check": "Decide every property of a model exhaustively, and show a counterexample.",
     "compare": "Run policies side by side, and show what each is worth.",
+    "cover": "Lead the scheduler along every transition at a bound, in a few long walks.",
     "graph": "Draw or export the life of a request, or the states of a model.",
     "timeline": "Show a recorded run as a page to explore, or as a trace for Perfetto.",
     "serve": "Serve an OpenAI-compatible endpoint over the scheduler, until told to stop.",

@@ -18,7 +18,11 @@ _PATIENCE: Final = 20
 
 
 class SoakFailure(BatchproofError, AssertionError):  # noqa: N818 - it is what is looked for
-    """Something was lost, reported twice, wrong, or left a trace."""
+    """Something was lost, reported twice, wrong, or left a trace: `what`, in a few words."""
+
+    def __init__(self, tick: int, what: str, detail: str) -> None:
+        super().__init__(f"tick {tick}: {what}: {detail}")
+        self.what = what
 
 
 class FlakyGPU:
@@ -136,20 +140,48 @@ class Run:
         self.counts["ticks"] += 1
         self._check(self.scheduler)
         work = sum(s.prompt + s.max_tokens for s in self.accepted.values())
-        self._claim(self.tick <= self.ticks + _PATIENCE * work, "requests go on for ever")
+        self._claim(
+            self.tick <= self.ticks + _PATIENCE * work, "no end", f"live after {self.tick} ticks"
+        )
         return script.commits
 
     def finish(self) -> None:
         """Hold what was reported against what was accepted."""
         lost = [name for name in self.accepted if name not in self.done]
-        self._claim(not lost, f"lost: {', '.join(lost)}")
+        self._claim(not lost, "lost", ", ".join(lost))
         stats = self.scheduler.stats()
         free = stats["live"]["free_blocks"]
-        self._claim(free == self.case.limits.max_kv_blocks, f"{free} blocks are free at the end")
-        seen = Counter(self.done.values())
-        counted = {reason: n for reason, n in stats["finish_reasons"].items() if n}
-        self._claim(counted == seen, f"{counted} ended as counted, {dict(seen)} as reported")
+        self._claim(
+            free == self.case.limits.max_kv_blocks, "blocks leaked", f"{free} are free at the end"
+        )
+        self._judge_counts(stats)
         self.counts["preemptions"] = stats["preemptions"]
+
+    def _judge_counts(self, stats: dict[str, Any]) -> None:
+        """Hold every count against what was seen (rule 10)."""
+        seen, ended = self.counts, Counter(self.done.values())
+        finished = ended["eos"] + ended["length"]
+        due = {
+            "submitted": seen["requests"] + seen["refused"],
+            "finished": finished,
+            "cancelled": seen["cancelled"],
+            "refused": seen["refused"],
+            "live": 0,
+            "by eos": ended["eos"],
+            "by length": ended["length"],
+            "latencies": finished,
+            "output tokens": seen["output_tokens"],
+            "preemptions": sum(user["preemptions"] for user in stats["users"].values()),
+        }
+        counted = {
+            **stats["requests"],
+            "by eos": stats["finish_reasons"]["eos"],
+            "by length": stats["finish_reasons"]["length"],
+            "latencies": self.scheduler.snapshot()["metrics"]["quantiles"]["latency"]["count"],
+            "output tokens": stats["tokens"]["output"],
+            "preemptions": stats["preemptions"],
+        }
+        self._claim(counted == due, "counts", f"counted {counted}, seen {due}")
 
     def _submit(self, submission: Submission) -> None:
         name, user, length, max_tokens = submission
@@ -168,9 +200,9 @@ class Run:
         for request in bad:
             with suppress(RequestError):
                 self.scheduler.submit(request)
-                self._claim(False, f"{request!r} is accepted")
+                self._claim(False, "accepted what is to be refused", repr(request))
             self.counts["refused"] += 1
-        self._claim(self._trace() == before, "a refused request left a trace")
+        self._claim(self._trace() == before, "trace left", "by a refused request")
 
     def _cancel(self, place: float) -> None:
         live = self.scheduler.active_requests()
@@ -179,8 +211,8 @@ class Run:
         request = live[int(place * len(live))]
         there = self.scheduler.cancel(request.request_id)
         again = self.scheduler.cancel(request.request_id)
-        self._claim(there and not again, f"cancelling {request!r} says {there}, then {again}")
-        self._claim(request.finish_reason == "cancelled", f"{request!r} was cancelled")
+        self._claim(there and not again, "cancel", f"{request!r}: {there}, then {again}")
+        self._claim(request.finish_reason == "cancelled", "cancel", repr(request))
         self.counts["cancelled"] += 1
         self._report(request)
 
@@ -191,7 +223,7 @@ class Run:
         self.scheduler = Scheduler.restore(
             taken, executor=self._gpu, memory_lost=lost, monitor=self._monitor
         )
-        self._claim(lost or self.scheduler.snapshot() == taken, "restored, it is another")
+        self._claim(lost or self.scheduler.snapshot() == taken, "trace left", "by a restart")
         self.counts["restores"] += 1
 
     def _fail(self, failure: Failure) -> None:
@@ -199,16 +231,17 @@ class Run:
         self._gpu.failure = failure
         with suppress(ConnectionError, ExecutorError):
             self.scheduler.tick()
-            self._claim(False, f"an executor that fails ({failure}) is not noticed")
-        self._claim(self.scheduler.snapshot() == before, f"a failed tick ({failure}) left a trace")
+            self._claim(False, "failure unnoticed", failure)
+        self._claim(self.scheduler.snapshot() == before, "trace left", f"by an executor: {failure}")
         self.counts["failed_ticks"] += 1
 
     def _report(self, request: Request) -> None:
         """Take a request that the scheduler says has ended."""
         name = request.request_id
-        self._claim(name not in self.done, f"{name} is reported twice")
-        self._claim(name in self.accepted, f"{name} is reported and was never submitted")
+        self._claim(name not in self.done, "reported twice", name)
+        self._claim(name in self.accepted, "never submitted", name)
         self.done[name] = str(request.finish_reason)
+        self.counts["output_tokens"] += len(request.generated)
         if name in self.accepted:
             self._judge_tokens(request, self.accepted[name])
 
@@ -225,16 +258,16 @@ class Run:
             right = seen == alone[: len(seen)] and len(seen) < len(alone)
         else:
             right = (seen, reason) == (alone, due)
-        self._claim(right, f"{name}: tokens {seen} ({reason}), alone it yields {alone} ({due})")
+        self._claim(right, "wrong tokens", f"{name}: {seen} ({reason}); alone {alone} ({due})")
 
     def _trace(self) -> dict[str, Any]:
         """Return what a refusal must leave as it was: all but the figures, which count it."""
         taken = self.scheduler.snapshot()
         return {name: value for name, value in taken.items() if name not in ("metrics", "digest")}
 
-    def _claim(self, holds: bool, failure: str) -> None:
+    def _claim(self, holds: bool, what: str, detail: str) -> None:
         if self._judge and not holds:
-            raise SoakFailure(f"tick {self.tick}: {failure}")
+            raise SoakFailure(self.tick, what, detail)
 
 
 def _prompt(request_id: str, length: int) -> list[int]:
