@@ -110,10 +110,11 @@ class EngineScheduler:
 def _token_for_scheduler(sequence: ScheduledRequest, answer: Answer) -> int:
     """Return the token to complete with; raise `ExecutorError` if the answer cannot be right."""
     if (answer.token is not None) != sequence.yields:
+        verb = "completes" if sequence.yields else "does not complete"
         raise ExecutorError(
             f"engine: request {sequence.request_id!r} was fed {len(sequence.tokens)} tokens at "
-            f"position {sequence.position}, which {'completes' if sequence.yields else 'does not complete'} "
-            f"its context; the engine sampled {answer.token!r}"
+            f"position {sequence.position}, which {verb} its context; "
+            f"the engine sampled {answer.token!r}"
         )
     stopped = sequence.yields and answer.ended == "eos"
     if not stopped and answer.ended != Answer.while_live(sequence, None).ended:
