@@ -73,6 +73,11 @@ class Monitor:
         """How many requests are live."""
         return len(self._live)
 
+    def blocks_to_admit(self, request_id: str) -> int:
+        """Return the blocks that admitting a live request takes now; 0 if it is not live."""
+        account = self._live.get(request_id)
+        return 0 if account is None else self._blocks_at_admission(account)
+
     # --- between ticks --------------------------------------------------------
 
     def submitted(self, request_id: str, user: str, prompt: int, max_tokens: int) -> None:
