@@ -1,0 +1,30 @@
+"""The faults of the code that ships fit it, and the page of them is of these faults."""
+
+import pytest
+from faults.shipped_fault import ShippedFault
+from faults.shipped_faults import SHIPPED_FAULTS
+from faults.shipped_table import COLUMNS, HEAD, PAGE, row, trial
+
+HANDFUL = ("end-leaks", "eos-after-recomputation-ignored")
+
+
+@pytest.mark.parametrize("fault", SHIPPED_FAULTS, ids=lambda fault: fault.name)
+def test_the_fault_fits_the_code(fault: ShippedFault) -> None:
+    compile(fault.source(), fault.file, "exec")
+
+
+def test_the_page_has_these_faults_and_no_others() -> None:
+    page = PAGE.read_text()
+    assert page.startswith(HEAD)
+    rows = page.partition(COLUMNS)[2].splitlines()
+    named = [(cells[0].removeprefix("| "), cells[1]) for cells in (r.split(" | ") for r in rows)]
+    assert named == [(fault.name, fault.story) for fault in SHIPPED_FAULTS]
+    assert all("`" in line.split(" | ", 3)[3] for line in rows), "one survives all three rings"
+    assert len({fault.name for fault in SHIPPED_FAULTS}) == len(SHIPPED_FAULTS) >= 40
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", HANDFUL)
+def test_a_ring_catches_the_fault(name: str) -> None:
+    fault = next(fault for fault in SHIPPED_FAULTS if fault.name == name)
+    assert row(fault, trial(fault)).startswith(f"| {name} |")
