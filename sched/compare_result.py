@@ -1,4 +1,4 @@
-"""The result of a comparison as one JSON-ready object; docs/how-to/compare-policies.md explains it."""
+"""The result of a comparison as one JSON-ready object; see docs/how-to/compare-policies.md."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -145,4 +145,3 @@ def _difference(step: Step, after: State) -> str | None:
 
 def _ids(requests: Sequence[int]) -> str:
     return ", ".join(f"r{request}" for request in requests) or "nobody"
-

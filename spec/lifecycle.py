@@ -56,4 +56,4 @@ def dest(event: Event, phase: Phase) -> Phase | None:
     return _DEST.get((event, phase))
 
 
-_DEST: Final = {(edge.event, edge.source): edge.dest for edge in EDGES}
+_DEST: Final[dict[tuple[Event, Phase], Phase]] = {(e.event, e.source): e.dest for e in EDGES}

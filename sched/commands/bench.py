@@ -28,6 +28,7 @@ def bench(
         scheduler, checker, policies.
     as_json
         Print one JSON object instead of lines.
+
     """
     chosen = subjects or tuple(SUBJECTS)
     for subject in chosen:

@@ -1,12 +1,13 @@
 """`batchproof cover`: lead the shipped scheduler along every transition, without copying it."""
 
 import json as json_text
-from typing import Annotated
+from typing import Annotated, cast
 
 from cyclopts import Parameter
 
 from batchproof.sched.commands.names import known
 from batchproof.sched.policy.registry import DEFAULT_POLICY
+from batchproof.sched.shipped import Shipped
 from batchproof.sched.shipped_cover import CoverError, covered
 from batchproof.sched.shipped_family import MODEL_FAMILY
 
@@ -29,7 +30,7 @@ def cover(
     size = MODEL_FAMILY.bounds[known("bound", bound, list(MODEL_FAMILY.bounds))]
     chosen = known("policy", policy, MODEL_FAMILY.policies)
     try:
-        walks, edges = covered(MODEL_FAMILY.build(size, chosen))
+        walks, edges = covered(cast(Shipped, MODEL_FAMILY.build(size, chosen)))
     except CoverError as error:
         print(f"scheduler {bound}, policy {chosen}: {error}")
         return 1

@@ -106,5 +106,8 @@ def test_import_sched_stays_the_standard_librarys(python: Path) -> None:
 
 
 def test_the_types_are_shipped(python: Path) -> None:
-    code = "import batchproof, pathlib; print(pathlib.Path(batchproof.__file__).with_name('py.typed').exists())"
+    code = """
+import batchproof, pathlib
+print(pathlib.Path(batchproof.__file__).with_name('py.typed').exists())
+"""
     assert run(python, "-c", code) == "True\n"

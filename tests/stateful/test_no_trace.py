@@ -1,4 +1,4 @@
-"""What random runs found: a tick, a restart and a monitor that left a trace where none should be."""
+"""What random runs found: ticks, restarts and a monitor that left a trace."""
 
 import pytest
 from support.builders import SMALL, FailingExecutor, a_gpu, a_request, crowd, run_to_end
