@@ -19,7 +19,7 @@ POLICIES: Final[Mapping[str, str]] = {
 }
 """Name -> "module:class"; each class takes `admission=` and no other argument."""
 
-DEFAULT_POLICY: Final = "stall-free"
+DEFAULT_POLICY: Final = "fair-lane"
 
 
 def make_policy(name: str, admission: Admission | None = None) -> Policy:
