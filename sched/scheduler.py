@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from batchproof.sched import lifecycle, snapshot
 from batchproof.sched.batch import Batch, checked_tokens
@@ -201,7 +201,8 @@ class Scheduler:
         """
         if self._batch is not None:
             raise MisuseError("snapshot: a batch is out; complete or abandon it first")
-        return snapshot.take(self)
+        this: Any = self  # to a type checker, what comes by the mounted path is another class
+        return snapshot.take(this)
 
     @classmethod
     def restore(
@@ -220,7 +221,8 @@ class Scheduler:
         no longer has the KV memory: residents are then preempted, and recomputed.
         Raises `SnapshotError`, nothing made, for data that are not a whole snapshot.
         """
-        sched = snapshot.restore(cls, data, policy, executor, memory_lost)
+        this: Any = cls
+        sched: Scheduler = cast(Any, snapshot.restore(this, data, policy, executor, memory_lost))
         sched._observe(observer, monitor)
         return sched
 

@@ -303,7 +303,9 @@ def _tick(eos: tuple[int, ...], sched: Scheduler) -> Event:
     sched._observer = watch
     sched.executor = Scripted(frozenset(f"r{request}" for request in eos))
     order = {_id(sequence): place for place, sequence in enumerate(sched._roster.live.values())}
-    ended = [(int(r.request_id[1:]), cast(FinishReason, r.finish_reason)) for r in sched.tick()]
+    ended: list[tuple[int, FinishReason]] = [
+        (int(r.request_id[1:]), cast(FinishReason, r.finish_reason)) for r in sched.tick()
+    ]
     ended.sort(key=lambda end: order[end[0]])
     return Tick(watch.work, eos, tuple(ended))
 
