@@ -78,7 +78,7 @@ def test_run_that_ends_and_run_that_is_lost():
         (Drawn({"a": "t>b t>c", "b": "t>a", "c": "t>d"}), "eventually", [eventually("z")]),
         (Drawn({"a": "e>b t>b", "b": "t>a e>a"}), "eventually", [eventually("z")]),
     ],
-    ids=repr,
+    ids=["invariant", "witness", "liveness", "liveness-by-two-events"],
 )
 def test_what_the_checker_finds_is_written_so_that_it_reproduces(model, name, properties):
     verdict = check(model, properties, deadlock=False)[name]
