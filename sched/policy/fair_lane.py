@@ -157,7 +157,7 @@ class FairLane:
         tokens = len(decode) + sum(fed for _, fed in prefill)
         share, rest = divmod(sequences + self._lane_rest, LANE_SHARE)
         sequences_max, tokens_max = sequences + share, tokens + tokens // LANE_SHARE
-        fit = self._tick_time.fit()
+        fit = self._tick_time.fit(sequences)
         time_max = 0 if fit is None else fit.time(tokens, sequences) * (LANE_TIME + 1) // LANE_TIME
         for candidate in others:
             if tokens >= limits.token_budget or sequences >= limits.max_batch_size:

@@ -1,8 +1,9 @@
 """Who gets memory under fair-lane: a plan in the making, its growth and its admissions.
 
-Memory goes to the user that holds the least. A request that finds none may take
-it from heavier users, and a decode that has to grow also from users over an
-equal share; never, while anything else is left, a user's oldest request.
+Memory goes to the user that holds the least. Who finds none may take it from
+heavier users; a decode that has to grow, else from its own user's other
+requests, else from whoever holds most. While anything else is left, a user's
+oldest request is spared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -158,10 +159,7 @@ class Draft:
             key=lambda other: (-self._held(other), other.residents[0].number),
         )
         heavier = [other for other in others if self.is_heavier(other, user)]
-        over: list[UserView] = []
-        if not self._over_share(self._held(user) + 1):
-            over = [other for other in others if self._over_share(self._held(other))]
-        for victims in (heavier, over, [user], others):
+        for victims in (heavier, [user], others):
             for victim in victims:
                 follower = next(self._followers(victim), None)
                 if follower is not None:

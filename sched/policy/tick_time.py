@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-WINDOW: Final = 64
+WINDOW: Final = 128
 """Ticks that the fit is made from."""
 TICKS_MIN: Final = 16
 """With fewer ticks there is no fit."""
 ERROR_MAX_PERCENT: Final = 5
-"""A fit whose error is larger, root mean square against the mean time, counts for nothing."""
+"""A fit whose error is larger, against the time itself, counts for nothing."""
+NEAR_TICKS_MIN: Final = 2
+"""Nor does one that has seen fewer batches of about the size that is asked for."""
 
 
 class Fit(NamedTuple):
@@ -42,8 +44,12 @@ class TickTime:
         if seconds > 0:
             self._ticks.append((tokens, sequences, round(seconds * 1e9)))
 
-    def fit(self) -> Fit | None:
-        """Return the least-squares fit to the window, or None where there is none to trust."""
+    def fit(self, sequences: int) -> Fit | None:
+        """Return the least-squares fit to the window, or None where there is none to trust.
+
+        It is trusted for small batches if it holds for those seen that have at most
+        twice as many `sequences`: far from all that it has seen it may be far off.
+        """
         count = len(self._ticks)
         if count < TICKS_MIN:
             return None
@@ -62,7 +68,12 @@ class TickTime:
             return None
         token, sequence = max(token, 0), max(sequence, 0)
         fixed = t * unit - token * n - sequence * s
-        return Fit(max(fixed, 0), token * count, sequence * count)
+        fit = Fit(max(fixed, 0), token * count, sequence * count)
+        near = [tick for tick in self._ticks if tick[1] <= 2 * sequences]
+        off = sum(abs(fit.time(n, s) - t * unit * count) for n, s, t in near)
+        time = sum(t * unit * count for _, _, t in near)
+        trusted = len(near) >= NEAR_TICKS_MIN and off * 100 <= time * ERROR_MAX_PERCENT
+        return fit if trusted else None
 
     def state(self) -> Hashable:
         """Return the window."""

@@ -144,7 +144,7 @@ class TestTickTime:
         for index in range(40):
             tokens, sequences = 10 + 37 * index % 400, 1 + index * 7 % 30
             times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
-        fit = times.fit()
+        fit = times.fit(4)
         assert fit is not None
         assert fit.time(500, 10) / fit.time(10, 1) == pytest.approx(25 / 6.2, rel=1e-3)
 
@@ -152,10 +152,27 @@ class TestTickTime:
         times = TickTime()
         for index in range(40):
             times.add(index + 1, index + 1, 1e-3 * index + 1e-3)
-        assert times.fit() is None
+        assert times.fit(4) is None
+
+    def test_it_says_nothing_of_batches_far_smaller_than_any_it_has_seen(self) -> None:
+        times = TickTime()
+        for index in range(40):
+            tokens, sequences = 60 + 37 * index % 400, 30 + index * 7 % 30
+            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
+        assert times.fit(20) is not None
+        assert times.fit(2) is None
+
+    def test_it_says_nothing_where_the_small_ones_lie_off_the_plane(self) -> None:
+        times = TickTime()
+        for index in range(80):
+            tokens, sequences = 60 + 37 * index % 400, 30 + index * 7 % 30
+            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
+        for _ in range(2):
+            times.add(64, 1, 4e-3)
+        assert times.fit(2) is None
 
     def test_it_says_nothing_while_it_fits_badly(self) -> None:
         times = TickTime()
         for index in range(40):
             times.add(10 + 37 * index % 400, 1 + index * 7 % 30, 1e-3 * (1 + index % 2))
-        assert times.fit() is None
+        assert times.fit(4) is None
