@@ -29,7 +29,6 @@ from batchproof.sched.known_workload import known_workload
 from batchproof.sched.latency import latency_model
 from batchproof.sched.parallel import Workers
 from batchproof.sched.policy import POLICIES
-from batchproof.sched.report.plots import comparison_plots
 from batchproof.sched.request import Request
 from batchproof.sched.request_gen import Arrival, PoissonWorkload
 from batchproof.sched.simulation import Setup, Simulation
@@ -168,6 +167,8 @@ def test_an_only_user_is_not_slowed_down():
 
 
 def test_without_gaps_between_tokens_there_is_nothing_to_plot_of_them():
+    from batchproof.sched.report.plots import comparison_plots  # here: workers need no matplotlib
+
     arrivals = [Arrival(n, Request("u", one_prompt(), 1, f"r{n}")) for n in range(4)]
     workload = known_workload("ones", "hand", arrivals, Setup(eos_rate=0.0))
     comparison = compare(Plan((workload,), ("static",), ("linear",), (1.0,)))
