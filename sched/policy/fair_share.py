@@ -274,8 +274,14 @@ class Draft:
         )
 
     def _make_room(self, user: UserView, blocks: int) -> bool:
-        """Preempt heavier users' youngest until `blocks` are free; or nobody, if too few."""
-        if not self._may_preempt or not self._has_heavier(user):
+        """Preempt heavier users' youngest until `blocks` are free; or nobody, if too few.
+
+        For a user that holds nothing yet, or stays within an equal share.
+        """
+        held = self._held(user)
+        if not self._may_preempt or (held and self._over_share(held + blocks)):
+            return False
+        if not self._has_heavier(user):
             return False
         candidates: list[Candidate] = []
         for other in self._resident_users():
