@@ -24,9 +24,12 @@ FLAGS = [
 """So that it runs as root, and asks nobody anything by itself."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """The browser: CHROMIUM names another than the one on the path."""
+    """The browser: CHROMIUM names another than the one on the path.
+
+    Its driver keeps an event loop running while it lives, so it does not outlive its tests.
+    """
     where = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if where is None:
         pytest.skip("no chromium on the path; CHROMIUM=... names one")

@@ -8,12 +8,18 @@ from batchproof.sched.shipped_family import MODEL_FAMILY
 from batchproof.spec.checker import check
 
 STATES = {
-    "pair": {"stall-free": 67, "static": 51, "orca": 67, "vllm-v1": 67},
-    "growth": {"stall-free": 638, "static": 502, "orca": 638, "vllm-v1": 638},
-    "no-cancel": {"stall-free": 552, "static": 378, "orca": 552, "vllm-v1": 552},
-    "users": {"stall-free": 2897, "static": 2813, "orca": 2897, "vllm-v1": 2897},
-    "budget": {"stall-free": 243, "static": 611, "orca": 243, "vllm-v1": 243},
-    "reserve": {"stall-free": 1911, "static": 1785, "orca": 1911, "vllm-v1": 1911},
+    "pair": {"fair-lane": 71, "stall-free": 67, "static": 51, "orca": 67, "vllm-v1": 67},
+    "growth": {"fair-lane": 1144, "stall-free": 638, "static": 502, "orca": 638, "vllm-v1": 638},
+    "no-cancel": {"fair-lane": 799, "stall-free": 552, "static": 378, "orca": 552, "vllm-v1": 552},
+    "users": {"fair-lane": 7873, "stall-free": 2897, "static": 2813, "orca": 2897, "vllm-v1": 2897},
+    "budget": {"fair-lane": 424, "stall-free": 243, "static": 611, "orca": 243, "vllm-v1": 243},
+    "reserve": {
+        "fair-lane": 2919,
+        "stall-free": 1911,
+        "static": 1785,
+        "orca": 1911,
+        "vllm-v1": 1911,
+    },
 }
 """Bound -> policy -> states: `batchproof check --target scheduler`. A change of it is a change
 of what the shipped code can reach."""

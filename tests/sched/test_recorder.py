@@ -86,7 +86,7 @@ def life_of_four(scheduler, requests):
 
 def test_a_recording_says_all_that_happened_in_order():
     limits = TINY
-    setup = Setup(limits=limits, eos_rate=0.0)
+    setup = Setup(limits=limits, policy="stall-free", eos_rate=0.0)
     gpu = setup.gpu()
     records = []
     recorder = Recorder(gpu, limits.max_kv_blocks, records.append)

@@ -29,7 +29,9 @@ def batchproof(capsys):
 def recording(tmp_path, batchproof):
     """A recording of 60 requests under memory pressure."""
     path = tmp_path / "run.jsonl"
-    code, _, err = batchproof("run", "--requests", 60, "--rate", 40, "--record", path)
+    code, _, err = batchproof(
+        "run", "--requests", 60, "--rate", 40, "--policy", "stall-free", "--record", path
+    )
     assert (code, err) == (0, "")
     return path
 

@@ -256,7 +256,7 @@ def test_interrupt_is_incomplete_and_says_what_was_covered(capsys, monkeypatch):
         (["mini-batch", "--max-states", "0"], "--max-states must be above 0, not 0"),
         (["mini-batch", "--max-seconds", "-1"], "--max-seconds must be above 0, not -1"),
         (["mini-batch", "--bound", "R30", "--full"], "need more than 63 bits at this bound"),
-        (["mini-batch", "--itf", "/nowhere/x"], "cannot write /nowhere/x: No such file"),
+        (["mini-batch", "--itf", "/nowhere/x"], "/nowhere/x: cannot be written (No such file"),
         (
             ["mini-batch", "--bound", "C1", "--property", "all-end", "--itf", "x"],
             "nothing to write",
