@@ -186,6 +186,8 @@ class FairLane:
 
 def _lane_users(draft: Draft, prefilling: Iterable[Candidate]) -> list[UserView]:
     """Return the users whose lane this tick is; none is heavier than another."""
+    if len(draft.users) == 1:
+        return []
     waiting = dict.fromkeys(c.user_id for c in prefilling if _has_no_token(c))
     lane = [user for user in map(draft.users.__getitem__, waiting) if draft.has_lane(user)]
     return [user for user in lane if not any(draft.is_heavier(user, other) for other in lane)]
@@ -212,6 +214,8 @@ def _ordinary_plan(
 
 
 def _in_turn(prefilling: list[Candidate]) -> list[Candidate]:
+    if len(prefilling) < 2:
+        return prefilling
     turns: dict[str, int] = {}
     order: list[tuple[int, int, Candidate]] = []
     for candidate in sorted(prefilling, key=_number):

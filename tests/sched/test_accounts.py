@@ -44,7 +44,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from("abc"), st.integers(1, 14), st.integers(1, 14)),
         st.integers(0, 30).map(lambda number: ("cancel", number, 0)),
-        st.just(("tick", 0, 0)),
+        st.integers(1, 12).map(lambda ticks: ("tick", ticks, 0)),
     ),
     max_size=50,
 )
@@ -58,10 +58,12 @@ def test_accounts_follow_every_move(
     scheduler = Scheduler(SMALL, make_policy(policy), executor)
     for index, (what, first, second) in enumerate(drawn):
         if what == "tick":
-            try:
-                scheduler.tick()
-            except RuntimeError:
-                assert executor.calls in failing
+            for _ in range(first):
+                try:
+                    scheduler.tick()
+                except RuntimeError:
+                    assert executor.calls in failing
+                assert_accounts(scheduler)
         elif what == "cancel":
             scheduler.cancel(str(first))
         else:
