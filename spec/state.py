@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING, Phase
+from batchproof.spec.lifecycle import DECODING, WAITING, Phase
 
 Admission = Literal["max_utilization", "guaranteed_no_evict"]
 """How much memory an admission takes: what the context needs now, or the request's peak."""
@@ -134,11 +134,6 @@ class State(NamedTuple):
 
 NEW: Final = (WAITING, 0, 0, 0)
 """Phase, prefilled, generated and blocks of a request just submitted."""
-
-
-def is_resident(live: Live) -> bool:
-    """Say whether a request holds blocks."""
-    return live.phase in RESIDENT
 
 
 def context(system: System, live: Live) -> int:

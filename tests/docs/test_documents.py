@@ -59,22 +59,26 @@ def is_slow(command: str) -> bool:
     return command.startswith(SLOW) or command.partition("#")[0].strip() in BARE_CHECKS
 
 
-def cases(*, slow: bool) -> list[object]:
+def commands_of(document: Path, *, slow: bool) -> list[str]:
     return [
-        pytest.param(command, id=f"{document}: {command}")
-        for document, command in commands()
-        if command not in PROVEN_ELSEWHERE
+        command
+        for name, command in commands()
+        if name == name_of(document)
+        and command not in PROVEN_ELSEWHERE
         and not command.startswith(NEEDS_A_CLONE)
         and is_slow(command) == slow
     ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A reader's folder, shared by the commands of all documents, in their order."""
-    where = tmp_path_factory.mktemp("reader")
-    (where / "TRACE.csv").write_text(TRACE)
-    return where
+def documents_with_commands(*, slow: bool) -> list[Path]:
+    return [document for document in DOCUMENTS if commands_of(document, slow=slow)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A reader's folder: what one command of a document writes, the next may read."""
+    (tmp_path / "TRACE.csv").write_text(TRACE)
+    return tmp_path
 
 
 def run(command: str, folder: Path) -> None:
@@ -92,15 +96,17 @@ def run(command: str, folder: Path) -> None:
     assert "Traceback" not in out.stderr
 
 
-@pytest.mark.parametrize("command", cases(slow=False))
-def test_every_command_runs(command: str, folder: Path) -> None:
-    run(command, folder)
+@pytest.mark.parametrize("document", documents_with_commands(slow=False), ids=name_of)
+def test_every_command_runs_in_the_order_of_its_document(document: Path, folder: Path) -> None:
+    for command in commands_of(document, slow=False):
+        run(command, folder)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("command", cases(slow=True))
-def test_every_slow_command_runs(command: str, folder: Path) -> None:
-    run(command, folder)
+@pytest.mark.parametrize("document", documents_with_commands(slow=True), ids=name_of)
+def test_every_slow_command_runs(document: Path, folder: Path) -> None:
+    for command in commands_of(document, slow=True):
+        run(command, folder)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
