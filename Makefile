@@ -3,6 +3,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# The engines' environments go into this folder.
+ENGINES ?= .
 
 .DEFAULT_GOAL := help
 .PHONY: help run test deep lint format types imports proofs package coverage clean
@@ -51,12 +53,12 @@ coverage: $(VENV)/.ready  ## Show the branch coverage of the suite
 
 test-engines: test-transformers test-vllm  ## Run the adapters' tests on real engines
 
-# Each engine has an environment of its own, made anew when its versions change.
+# Each engine has an environment of its own, made anew when its versions or Python's change.
 # torch goes first, with what it needs; then exactly the versions listed.
 test-transformers test-vllm: test-%: constraints-%.txt
-	@env=.venv-engines-$*-$$(cksum < $< | cut -d ' ' -f 1); \
+	@env=$(ENGINES)/.venv-engines-$*-$$({ $(PYTHON) -V; cat $<; } | cksum | cut -d ' ' -f 1); \
 	if [ ! -e $$env/.ready ]; then \
-	  rm -rf .venv-engines-$*-* && $(PYTHON) -m venv $$env && \
+	  rm -rf $(ENGINES)/.venv-engines-$*-* && $(PYTHON) -m venv $$env && \
 	  $$env/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch && \
 	  $$env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< && \
 	  touch $$env/.ready || exit 1; \

@@ -81,6 +81,16 @@ def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Pat
     assert zipfile.ZipFile(rebuilt).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
+def test_the_sdist_holds_the_examples_and_the_versions_that_make_installs(
+    sdist: Path, root: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = [*root.glob("examples/*.py"), *root.glob("constraints*.txt")]
+    assert len(wanted) > 3
+    assert {path.relative_to(root).as_posix() for path in wanted} - held == set()
+
+
 def test_the_installed_wheel_schedules(python: Path) -> None:
     code = """
 from batchproof import Request, Scheduler
