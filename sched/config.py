@@ -19,7 +19,8 @@ class Limits:
     """The hard limits of a scheduler (rules 3, 4 and 6).
 
     Raises `LimitsError` when a limit is not an int of at least 1, or `eos_token`
-    not a token id, which are ints from 0 to 2**64 - 1.
+    not a token id, which are ints from 0 to 2**64 - 1. Only the bounds of the
+    queue may be None: there is no bound then.
     """
 
     max_kv_blocks: int = 256
@@ -34,16 +35,32 @@ class Limits:
     """The most sequences in one batch."""
     eos_token: int = 0
     """The token id that ends a request."""
+    max_waiting_requests: int | None = None
+    """The most requests that wait, more are refused; no bound if left out (`serve`: 1024)."""
+    max_waiting_tokens: int | None = None
+    """The most prompt tokens of all waiting requests together; no bound if left out."""
+    max_waiting_requests_per_user: int | None = None
+    """The most requests of one user that wait; no bound if left out."""
+    max_waiting_tokens_per_user: int | None = None
+    """The most prompt tokens of one user's waiting requests; no bound if left out."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
             lowest = 0 if field.name == "eos_token" else 1
             if type(value) is not int or not lowest <= value < 2**64:
                 raise LimitsError(
                     f"limits: {field.name}={value!r} is not an int of at least {lowest} (and below "
                     f"2**64); the default is {field.default}"
                 )
+
+    @property
+    def queue_bounds(self) -> dict[str, int]:
+        """The bounds of the queue that are set, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if name in _QUEUE and value}
 
     def blocks_for(self, tokens: int) -> int:
         """Return how many blocks hold `tokens` tokens."""
@@ -60,3 +77,6 @@ class Limits:
     def blocks_at_peak(self, prompt: int, max_tokens: int) -> int:
         """Return the most blocks that a request ever holds (rule 3)."""
         return self.blocks_for(prompt + max_tokens - 1)
+
+
+_QUEUE = tuple(field.name for field in fields(Limits) if field.default is None)

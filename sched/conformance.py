@@ -44,7 +44,9 @@ class Conformance:
             case Submit(request=request):
                 monitor.submitted(request.id, request.user, _length(request), request.max_tokens)
             case Refuse(request=RequestRecord() as request):
-                monitor.refused(request.id, record.kind, _length(request), request.max_tokens)
+                monitor.refused(
+                    request.id, record.kind, _length(request), request.max_tokens, request.user
+                )
             case Cancel():
                 monitor.cancelled(record.id)
             case Tick():

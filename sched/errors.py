@@ -25,6 +25,26 @@ class DuplicateRequestError(RequestError):
     """A live request has the same id, or the same object is live already."""
 
 
+class QueueFullError(RequestError):
+    """The queue has no room for the request now: a bound on what waits is reached (rule 4).
+
+    `limit` is the bound's name, `most` its value, `waiting` what waits already, and
+    `would_be` what would wait with the request.
+    """
+
+    def __init__(self, message: str, *, limit: str, most: int, waiting: int, would_be: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.most = most
+        self.waiting = waiting
+        self.would_be = would_be
+
+    @property
+    def is_for_ever(self) -> bool:
+        """Whether even an empty queue has no room for it, so that trying again is no use."""
+        return self.would_be - self.waiting > self.most
+
+
 class LimitsError(BatchproofError, ValueError):
     """The configuration's fault: limits or options that make no sense (rule 6)."""
 

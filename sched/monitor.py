@@ -5,12 +5,12 @@ it is told, and holds each tick against the rules. It is told by a `Scheduler`
 (`Scheduler(monitor=True)`), by a recording, or by anybody's engine.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from batchproof.sched.config import Admission, Limits
 from batchproof.sched.monitor_facts import Account, Stretch, TickFacts, Violation, ViolationError
+from batchproof.sched.monitor_queue import WaitingAccounts
 from batchproof.spec.lifecycle import DECODING, PREFILLING, WAITING, dest
 
 TICKS_KEPT = 100
@@ -60,8 +60,7 @@ class Monitor:
         self.ticks = 0
         self._raises = on_violation == "raise"
         self._live: dict[str, Account] = {}
-        self._waiting: dict[str, list[int]] = {}
-        """User -> the places of its waiting requests, ascending."""
+        self._waiting = WaitingAccounts(limits)
         self._owned: set[int] = set()
         self._submissions = 0
         self._found: list[Violation] = []
@@ -89,17 +88,21 @@ class Monitor:
         account = Account(user, prompt, max_tokens, self._submissions)
         self._submissions += 1
         self._live[request_id] = account
-        self._wait(account)
+        self._waiting.add(account)
         self._note("submitted", request_id, user, prompt, max_tokens)
         self._settle()
 
-    def refused(self, request_id: str, kind: str, prompt: int = 0, max_tokens: int = 0) -> None:
-        """Hear of a refused request: `kind` is `infeasible`, `duplicate` or `invalid`."""
-        self._note("refused", request_id, kind, prompt, max_tokens)
+    def refused(
+        self, request_id: str, kind: str, prompt: int = 0, max_tokens: int = 0, user: str = ""
+    ) -> None:
+        """Hear of a refused request: it is `infeasible`, `duplicate`, `queue_full` or `invalid`."""
+        self._note("refused", request_id, kind, prompt, max_tokens, user)
         if kind == "duplicate" and request_id not in self._live:
             self._violated("refused-for-cause", f"{request_id!r} is refused, its id is not live")
         if kind == "infeasible" and self._is_feasible(prompt, max_tokens):
             self._violated("refused-for-cause", f"{request_id!r} is refused and could finish")
+        if kind == "queue_full" and self._waiting.has_room(user, prompt):
+            self._violated("refused-for-cause", f"{request_id!r} is refused, the queue has room")
         self._settle()
 
     def cancelled(self, request_id: str) -> None:
@@ -147,7 +150,7 @@ class Monitor:
         self._release(account)
         account.phase = WAITING
         account.prefilled = 0
-        self._wait(account)
+        self._waiting.add(account)
 
     def _grow(self, request_id: str, block: int) -> None:
         account = self._account(request_id, None, "given a block")
@@ -170,12 +173,11 @@ class Monitor:
         account = self._account(request_id, "admit", "admitted")
         if account is None:
             return
-        line = self._waiting.get(account.user, [])
-        if line and line[0] < account.number:
+        if not self._waiting.is_first(account):
             self._violated(
                 "fcfs-within-user", f"{request_id!r} is admitted, an older one of its user waits"
             )
-        self._stop_waiting(account)
+        self._waiting.remove(account)
         account = self._live[request_id] = account.copy()  # a checkpoint may hold the old one
         account.phase = PREFILLING
         needed = self._blocks_at_admission(account)
@@ -285,7 +287,7 @@ class Monitor:
         self._submissions = max(self._submissions, account.number + 1)
         self._owned.update(account.blocks)
         if account.phase == WAITING:
-            self._wait(account)
+            self._waiting.add(account)
 
     # --- the account ------------------------------------------------------------
 
@@ -296,17 +298,6 @@ class Monitor:
             phase = "not live" if account is None else account.phase
             self._violated("only-live-are-scheduled", f"{request_id!r} is {verb} while {phase}")
         return account
-
-    def _wait(self, account: Account) -> None:
-        insort(self._waiting.setdefault(account.user, []), account.number)
-
-    def _stop_waiting(self, account: Account) -> None:
-        line = self._waiting.get(account.user, [])
-        index = bisect_left(line, account.number)
-        if line[index : index + 1] == [account.number]:
-            del line[index]
-        if not line:
-            self._waiting.pop(account.user, None)
 
     def _own(self, request_id: str, account: Account, blocks: Sequence[int]) -> None:
         for block in blocks:
@@ -321,7 +312,7 @@ class Monitor:
 
     def _forget(self, request_id: str, account: Account) -> None:
         if account.phase == WAITING:
-            self._stop_waiting(account)
+            self._waiting.remove(account)
         self._release(account)
         del self._live[request_id]
 

@@ -7,6 +7,7 @@ from batchproof.sched.config import Admission
 from batchproof.sched.errors import (
     DuplicateRequestError,
     InfeasibleRequestError,
+    QueueFullError,
     RequestError,
 )
 from batchproof.sched.monitor import Monitor
@@ -16,7 +17,11 @@ from batchproof.sched.request import Sequence as LiveRequest
 from batchproof.sched.roster import Roster
 from batchproof.spec.lifecycle import INITIAL
 
-_REFUSALS = {DuplicateRequestError: "duplicate", InfeasibleRequestError: "infeasible"}
+_REFUSALS = {
+    DuplicateRequestError: "duplicate",
+    InfeasibleRequestError: "infeasible",
+    QueueFullError: "queue_full",
+}
 
 
 class LiveMonitor:
@@ -53,7 +58,9 @@ class LiveMonitor:
         """Tell of a refused request, unless it makes no sense by itself."""
         kind = _REFUSALS.get(type(error))
         if kind is not None:
-            self.monitor.refused(request.request_id, kind, len(request.prompt), request.max_tokens)
+            self.monitor.refused(
+                request.request_id, kind, len(request.prompt), request.max_tokens, request.user_id
+            )
 
     def cancelled(self, sequence: LiveRequest, now: float) -> None:
         """Tell of a cancelled request."""

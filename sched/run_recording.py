@@ -41,8 +41,8 @@ class Gpu(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     eos_rate: float
 
 
-class LimitsRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The limits of the scheduler."""
+class LimitsRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """The limits of the scheduler. Those of the queue are left out where there is no bound."""
 
     max_kv_blocks: int
     block_size: int
@@ -50,6 +50,10 @@ class LimitsRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     token_budget: int
     max_batch_size: int
     eos_token: int
+    max_waiting_requests: int | None = None
+    max_waiting_tokens: int | None = None
+    max_waiting_requests_per_user: int | None = None
+    max_waiting_tokens_per_user: int | None = None
 
 
 class Header(_Record, tag="run", frozen=True, kw_only=True):
@@ -100,7 +104,7 @@ class Refuse(_Record, tag="refuse", frozen=True):
 
     at: float
     kind: str
-    """`infeasible`, `duplicate` or `invalid`."""
+    """`infeasible`, `duplicate`, `queue_full` or `invalid`."""
     reason: str
     """The message of the error."""
     request: RequestRecord | None

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from batchproof.sched import lifecycle, snapshot
+from batchproof.sched.backpressure import Backpressure
 from batchproof.sched.batch import Batch, checked_tokens
 from batchproof.sched.config import ADMISSIONS, Limits
 from batchproof.sched.errors import (
@@ -69,6 +70,7 @@ class Scheduler:
             )
         self.executor = executor
         self._roster = Roster(limits, self.policy.admission)
+        self._backpressure = Backpressure(limits, self._roster.waiting)
         self.monitor: Monitor | None = None
         """What holds every tick against the rules, if one was asked for."""
         self._observe(observer, monitor)
@@ -84,8 +86,8 @@ class Scheduler:
 
         `submitted_at` is when it reached the system, in the executor's seconds,
         where that was before now: latencies run from there. Raises
-        `InvalidRequestError`, `InfeasibleRequestError` or `DuplicateRequestError`
-        (rule 4), `MisuseError` for a `submitted_at` that is not a time.
+        `InvalidRequestError`, `InfeasibleRequestError`, `DuplicateRequestError` or
+        `QueueFullError` (rule 4), `MisuseError` for a `submitted_at` that is not a time.
         """
         if submitted_at is not None and not (
             isinstance(submitted_at, int | float) and isfinite(submitted_at)
@@ -111,6 +113,11 @@ class Scheduler:
         self._metrics.submitted(sequence)
         if self._observer is not None:
             self._observer.submitted(sequence)
+
+    def check_room(self, requests: SequenceOf[Request]) -> None:
+        """Raise `QueueFullError` unless all these requests of one user could wait now (rule 4)."""
+        if self._backpressure and requests:
+            self._backpressure.check(requests, sum(len(request.prompt) for request in requests))
 
     def cancel(self, request_id: str) -> bool:
         """End the live request of this id, at once; return whether there was one (rule 9).
@@ -270,6 +277,8 @@ class Scheduler:
                 f"request {request.request_id!r}: this object is live in another scheduler "
                 f"(phase {request.phase!r}); submit a new Request"
             )
+        if self._backpressure:
+            self._backpressure.check((request,), len(prompt))
         return prompt
 
     def _check_out(self, call: str, batch: Batch) -> None:

@@ -11,6 +11,7 @@ from batchproof.sched.errors import (
     InfeasibleRequestError,
     InvalidRequestError,
     LimitsError,
+    QueueFullError,
     RequestError,
 )
 from batchproof.sched.executor import Executor
@@ -25,6 +26,7 @@ REFUSALS: Final[dict[type[RequestError], str]] = {
     InfeasibleRequestError: "infeasible",
     DuplicateRequestError: "duplicate",
     InvalidRequestError: "invalid",
+    QueueFullError: "queue_full",
 }
 """Why a request is refused, in one word (rule 4)."""
 

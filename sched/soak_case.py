@@ -92,6 +92,8 @@ class Case:
             chunk_size=rng.choice((1, 7, 64)),
             token_budget=rng.choice((5, 16, 64, 512)),
             max_batch_size=rng.choice((1, 4, 16, 64)),
+            max_waiting_requests=rng.choice((None, None, 6)),
+            max_waiting_tokens_per_user=rng.choice((None, None, 400)),
         )
         ticks = rng.randint(20, _TICKS_MAX)
         kills = [

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
 
-from batchproof.sched.errors import BatchproofError, ExecutorError, RequestError
+from batchproof.sched.errors import BatchproofError, ExecutorError, QueueFullError, RequestError
 from batchproof.sched.executor import ScheduledSequence
 from batchproof.sched.inference_stub import SimulatedGPU
 from batchproof.sched.policy.registry import make_policy
@@ -185,7 +185,13 @@ class Run:
 
     def _submit(self, submission: Submission) -> None:
         name, user, length, max_tokens = submission
-        self.scheduler.submit(Request(user, _prompt(name, length), max_tokens, name))
+        try:
+            self.scheduler.submit(Request(user, _prompt(name, length), max_tokens, name))
+        except QueueFullError as full:
+            bounds = self.case.limits.queue_bounds
+            self._claim(full.would_be > bounds[full.limit], "refused", str(full))
+            self.counts["refused"] += 1
+            return
         self.accepted[name] = submission
         self.counts["requests"] += 1
 

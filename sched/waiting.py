@@ -20,9 +20,11 @@ class Line:
     parts: `_returned`, short and sorted, then `_fresh`, in order of arrival.
     """
 
-    __slots__ = ("_fresh", "_returned")
+    __slots__ = ("_fresh", "_returned", "tokens")
 
     def __init__(self) -> None:
+        self.tokens = 0
+        """Prompt tokens of its requests: of those that were preempted, the whole known context."""
         self._returned: list[Sequence] = []
         self._fresh: OrderedDict[int, Sequence] = OrderedDict()
 
@@ -36,15 +38,18 @@ class Line:
     def append(self, sequence: Sequence) -> None:
         """Add a request that was just submitted."""
         self._fresh[sequence.number] = sequence
+        self.tokens += sequence.context_len
 
     def put_back(self, sequence: Sequence) -> None:
         """Add a request that was preempted, in its old place."""
         insort(self._returned, sequence, key=_number)
+        self.tokens += sequence.context_len
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a request, wherever it stands."""
         if self._fresh.pop(sequence.number, None) is None:
             self._returned.remove(sequence)
+        self.tokens -= sequence.context_len
 
 
 class WaitingQueue(Line):

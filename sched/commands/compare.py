@@ -118,6 +118,11 @@ def compare(
 
     Returns the exit code: 0, or 3 if it was interrupted.
     """
+    if limits.queue_bounds:
+        raise InputError(
+            f"compare: with {', '.join(limits.queue_bounds)} each policy would refuse other "
+            "requests, and be compared on another workload; leave it out"
+        )
     chosen = Plan(
         workloads=tuple(
             options.workload(path, name, limits) for path, name in _files(workloads or (GENERATED,))

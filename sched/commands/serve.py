@@ -2,6 +2,7 @@
 
 import json as json_text
 import sys
+from dataclasses import replace
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -25,6 +26,8 @@ except ModuleNotFoundError as missing:
 _FLAT: Final = Parameter(name="*")
 _DEFAULT_OPTIONS: Final = ServiceOptions()
 _DEFAULT_LIMITS: Final = Limits()
+_WAITING_MAX: Final = 1024
+"""Requests that may wait for admission, unless the limits say otherwise; more are answered 429."""
 
 
 def serve(
@@ -58,9 +61,12 @@ def serve(
 ) -> int:
     """Serve an OpenAI-compatible endpoint until SIGTERM or Ctrl-C; then drain, and account.
 
+    At most 1024 requests wait unless --max-waiting-requests says otherwise.
     Returns the exit code: 0, 1 if a request or a block was lost or a property
     violated, 3 if live requests had to be cut short or the model failed.
     """
+    if limits.max_waiting_requests is None:
+        limits = replace(limits, max_waiting_requests=_WAITING_MAX)
     setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate)
     service = Service(load_model(model, setup, pace), setup, options, Access(api_key))
     whom = "who has an API key" if api_key else "everybody"

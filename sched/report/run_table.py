@@ -67,6 +67,7 @@ def refused(result: Mapping[str, Any]) -> Iterable[str]:
         "infeasible": f"could not fit even alone in {result['limits']['max_kv_blocks']:,} blocks",
         "duplicate": "the id of a live request",
         "invalid": "not a request that makes sense",
+        "queue_full": "the queue had no room",
     }
     for reason, count in result["refusals"].items():
         yield f"refused {count:,}: {why[reason]}"

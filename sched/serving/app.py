@@ -16,9 +16,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from batchproof.sched.errors import InfeasibleRequestError, InputError, RequestError
+from batchproof.sched.errors import (
+    InfeasibleRequestError,
+    InputError,
+    QueueFullError,
+    RequestError,
+)
 from batchproof.sched.serving.completions import Call
-from batchproof.sched.serving.engine import Engine, QueueFullError, StoppedError
+from batchproof.sched.serving.engine import Engine, StoppedError
 from batchproof.sched.serving.models import ServedModel
 from batchproof.sched.serving.openai_types import CompletionRequest, error_body, model_list
 

@@ -13,7 +13,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Self
 
-from batchproof.sched.errors import BatchproofError, InvalidRequestError, RequestError
+from batchproof.sched.errors import (
+    BatchproofError,
+    InvalidRequestError,
+    QueueFullError,
+    RequestError,
+)
 from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.request import Request
 from batchproof.sched.scheduler import Scheduler
@@ -23,10 +28,6 @@ from batchproof.spec.lifecycle import FinishReason
 
 TICK_TRIES: Final = 3
 """How often a tick is tried before the engine gives up: a failed one changed nothing."""
-
-
-class QueueFullError(BatchproofError, RuntimeError):
-    """Too many requests wait already: try again later."""
 
 
 class StoppedError(BatchproofError, RuntimeError):
@@ -91,13 +92,12 @@ class Ticket:
 class Engine:
     """Runs a scheduler's ticks for as long as it is entered: `async with engine`.
 
-    `metrics` is the scheduler's observer. `max_waiting` is how many requests may wait.
+    `metrics` is the scheduler's observer. How much may wait, its limits say.
     """
 
-    def __init__(self, scheduler: Scheduler, metrics: ServingMetrics, max_waiting: int) -> None:
+    def __init__(self, scheduler: Scheduler, metrics: ServingMetrics) -> None:
         self.scheduler = scheduler
         self.metrics = metrics
-        self.max_waiting = max_waiting
         self.failure: Exception | None = None
         """Why it gave up; None while it works."""
         self._tickets: dict[str, Ticket] = {}  # live request id -> whose it is
@@ -130,17 +130,13 @@ class Engine:
         """
         if self._stopping:
             raise StoppedError(f"the server has stopped: {self.failure or 'it was asked to'}")
-        if len(requests) > self.max_waiting:
-            raise InvalidRequestError(
-                f"{len(requests)} prompts in one call, the queue holds {self.max_waiting}; "
-                "split the call"
-            )
-        if self.metrics.waiting + len(requests) > self.max_waiting:
+        try:
+            self.scheduler.check_room(requests)
+        except QueueFullError as full:
+            if full.is_for_ever:
+                raise InvalidRequestError(str(full)) from None
             self.metrics.queue_was_full(len(requests))
-            raise QueueFullError(
-                f"{self.metrics.waiting} requests are waiting, at most {self.max_waiting} may; "
-                "try again later"
-            )
+            raise
         ticket = Ticket(requests)
         try:
             for request in requests:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from batchproof.sched.batch import Batch
 from batchproof.sched.config import Limits
-from batchproof.sched.errors import RequestError
+from batchproof.sched.errors import QueueFullError, RequestError
 from batchproof.sched.observer import SilentObserver
 from batchproof.sched.request import Request, Sequence
 from batchproof.sched.simulation import REFUSALS
@@ -25,8 +25,6 @@ FINISHED_REASONS: Final[dict[FinishReason, str]] = {
     "cancelled": "abort",
 }
 """Finish reason -> what OpenAI's API and vLLM's metrics call it."""
-
-QUEUE_FULL: Final = "queue_full"
 
 _SECONDS: Final = tuple(
     step * 10.0**power for power in (-3, -2, -1, 0, 1, 2) for step in (1, 2.5, 5)
@@ -117,7 +115,7 @@ class ServingMetrics(SilentObserver):
 
     def queue_was_full(self, requests: int) -> None:
         """Count requests that were turned away because too many wait."""
-        self._metrics["requests_refused"].labels(reason=QUEUE_FULL).inc(requests)
+        self._metrics["requests_refused"].labels(reason=REFUSALS[QueueFullError]).inc(requests)
 
     def tick_failed(self) -> None:
         """Count a tick that raised."""

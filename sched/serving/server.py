@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,8 +35,6 @@ class ServiceOptions:
     """The address to listen on."""
     port: int = 8000
     """The port to listen on; 0 takes a free one."""
-    max_waiting: int = 1024
-    """Requests that may wait for admission; more are answered 429."""
     drain_timeout: float = 30.0
     """Seconds that live requests have to finish once the server is told to stop."""
 
@@ -47,7 +44,6 @@ class ServiceOptions:
     def __post_init__(self) -> None:
         for name, value, lowest, highest in (
             ("port", self.port, 0, 2**16 - 1),
-            ("max-waiting", self.max_waiting, 1, sys.maxsize),
             ("drain-timeout", self.drain_timeout, 0, _DAY_S),
         ):
             if not lowest <= value <= highest:
@@ -131,7 +127,7 @@ class Service:
         scheduler = Scheduler(
             setup.limits, policy, model.executor, observer=metrics, monitor=monitor
         )
-        self.engine = Engine(scheduler, metrics, options.max_waiting)
+        self.engine = Engine(scheduler, metrics)
         config = uvicorn.Config(
             make_app(self.engine, model, access),
             loop="asyncio",

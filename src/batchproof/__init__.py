@@ -10,10 +10,10 @@ r1 2 length
 """
 
 from batchproof.sched.config import Limits
-from batchproof.sched.errors import BatchproofError
+from batchproof.sched.errors import BatchproofError, QueueFullError
 from batchproof.sched.inference_stub import SimulatedGPU
 from batchproof.sched.request import Request
 from batchproof.sched.scheduler import Scheduler
 
 __version__ = "0.1.0"
-__all__ = ["BatchproofError", "Limits", "Request", "Scheduler", "SimulatedGPU"]
+__all__ = ["BatchproofError", "Limits", "QueueFullError", "Request", "Scheduler", "SimulatedGPU"]

@@ -11,6 +11,12 @@ from batchproof import Limits, Scheduler
 from batchproof.sched.errors import LimitsError
 
 SIZES = ("max_kv_blocks", "block_size", "chunk_size", "token_budget", "max_batch_size")
+BOUNDS = (
+    "max_waiting_requests",
+    "max_waiting_tokens",
+    "max_waiting_requests_per_user",
+    "max_waiting_tokens_per_user",
+)
 
 
 def test_the_defaults_are_those_of_the_rules() -> None:
@@ -21,8 +27,9 @@ def test_the_defaults_are_those_of_the_rules() -> None:
         token_budget=512,
         max_batch_size=64,
         eos_token=0,
+        **dict.fromkeys(BOUNDS, None),  # type: ignore[arg-type]
     )
-    assert {field.name for field in fields(Limits)} == {*SIZES, "eos_token"}
+    assert {field.name for field in fields(Limits)} == {*SIZES, "eos_token", *BOUNDS}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -37,6 +44,15 @@ def test_a_size_below_1_or_not_an_int_is_refused_with_what_there_is_by_default(
     assert f"{name}={value!r}" in message
     assert "at least 1" in message
     assert f"default is {getattr(Limits(), name)}" in message
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("value", [0, -1, 1.0, "8", True])
+def test_a_bound_of_the_queue_is_none_or_at_least_1(name: str, value: Any) -> None:
+    assert Limits().queue_bounds == {}
+    assert Limits(**{name: 1}).queue_bounds == {name: 1}
+    with pytest.raises(LimitsError, match=f"{name}=.*at least 1.*default is None"):
+        Limits(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, 0.0, "0", None, False, 2**64])

@@ -196,6 +196,10 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         "feasible-or-refused",
         lambda seen: seen.monitor.submitted("c", "u", 6, 4),
     ),
+    "refused by a queue that has room": (
+        "refused-for-cause",
+        lambda seen: seen.monitor.refused("c", "queue_full", 1, 1, "u"),
+    ),
     "refused though it could finish": (
         "refused-for-cause",
         lambda seen: seen.monitor.refused("c", "infeasible", 6, 3),

@@ -72,7 +72,7 @@ def running(
     **options: Any,
 ) -> Iterator[RunningService]:
     """Yield a server; when the block ends it must drain, and lose nothing."""
-    setup = Setup(limits=limits or Limits(), eos_rate=eos_rate)
+    setup = Setup(limits=limits or Limits(max_waiting_requests=1024), eos_rate=eos_rate)
     model = model or load_model("simulated", setup, pace)
     service = Service(model, setup, ServiceOptions(port=0, **options), Access(api_keys))
     running_service = RunningService("", service)

@@ -41,8 +41,8 @@ def client(service: RunningService) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="module")
 def slow() -> Iterator[RunningService]:
     """A server at a GPU's own pace, for one request at a time; two more may wait."""
-    limits = Limits(max_batch_size=1)
-    with running(limits, pace=1.0, eos_rate=0, max_waiting=2) as running_service:
+    limits = Limits(max_batch_size=1, max_waiting_requests=2)
+    with running(limits, pace=1.0, eos_rate=0) as running_service:
         yield running_service
 
 
@@ -120,7 +120,7 @@ def test_models_and_health(service: RunningService, client) -> None:
         ({"prompt": [[1], "two", 3]}, "prompt", None, "give a text, a list of token ids"),
         ({"prompt": [1, True]}, "prompt", None, "give a text, a list of token ids"),
         ({"prompt": [1, -1]}, None, None, "prompt[1] is -1, not a token id"),
-        ({"prompt": [[1]] * 2000}, None, None, "2000 prompts in one call, the queue holds 1024"),
+        ({"prompt": [[1]] * 2000}, None, None, "2000 requests: 0 requests wait, it would be 2000"),
         ({"max_tokens": 0}, None, None, "max_tokens is 0, not an int of at least 1"),
         ({"max_tokens": "9"}, "max_tokens", None, "max_tokens: Input should be a valid integer"),
         ({"user": ""}, "user", None, "user: String should have at least 1 character"),
@@ -189,7 +189,9 @@ def test_a_full_queue_answers_429_and_when_to_come_back(slow: RunningService) ->
         for waiting in (0, 1, 2):
             streams.append(one.completions.create(**BODY, max_tokens=3000, stream=True))
             until(lambda n=waiting: slow.scheduler.stats()["live"]["waiting"] == n)
-        with pytest.raises(openai.RateLimitError, match="at most 2 may; try again later") as full:
+        with pytest.raises(
+            openai.RateLimitError, match="max_waiting_requests is 2; try again"
+        ) as full:
             one.completions.create(**BODY)
         assert full.value.response.headers["retry-after"] == "1"
         assert full.value.type == "rate_limit_error"

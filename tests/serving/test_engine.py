@@ -11,19 +11,18 @@ from support.builders import SMALL, FailingExecutor, a_gpu, a_request, submitted
 from support.core_checks import assert_invariants
 
 from batchproof import Request, Scheduler
-from batchproof.sched.errors import InvalidRequestError
+from batchproof.sched.errors import InvalidRequestError, QueueFullError
 from batchproof.sched.monitor import Monitor
 from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.serving.account import Account
-from batchproof.sched.serving.engine import TICK_TRIES, Engine, QueueFullError, StoppedError
+from batchproof.sched.serving.engine import TICK_TRIES, Engine, StoppedError
 from batchproof.sched.serving.metrics import ServingMetrics
 
 
 def an_engine(executor: Any = None, max_waiting: int = 100) -> Engine:
+    limits = replace(SMALL, max_waiting_requests=max_waiting)
     metrics = ServingMetrics(SMALL, "test")
-    return Engine(
-        Scheduler(SMALL, executor=executor or a_gpu(), observer=metrics), metrics, max_waiting
-    )
+    return Engine(Scheduler(limits, executor=executor or a_gpu(), observer=metrics), metrics)
 
 
 def run(scenario: Callable[[Engine], Awaitable[None]], engine: Engine) -> None:
@@ -208,9 +207,9 @@ def test_a_full_queue_turns_a_whole_call_away() -> None:
         engine.submit([a_request("runs")])
         await executor.holds_a_batch()
         engine.submit(requests(2))
-        with pytest.raises(QueueFullError, match="3 requests are waiting, at most 4 may"):
+        with pytest.raises(QueueFullError, match="2 requests: 3 requests wait, it would be 5"):
             engine.submit([a_request("x"), a_request("y")])
-        with pytest.raises(InvalidRequestError, match="5 prompts in one call, the queue holds 4"):
+        with pytest.raises(InvalidRequestError, match=r"5 requests: .*not even an empty queue"):
             engine.submit([a_request(f"z{i}") for i in range(5)])
         ticket = engine.submit([a_request("fits")])
         executor.gate.set()
@@ -251,7 +250,7 @@ def test_the_first_violation_of_a_property_ends_the_service() -> None:
     stricter = Monitor(replace(SMALL, token_budget=2), on_violation="record")
     metrics = ServingMetrics(SMALL, "test")
     scheduler = Scheduler(SMALL, executor=a_gpu(), observer=metrics, monitor=stricter)
-    engine = Engine(scheduler, metrics, 100)
+    engine = Engine(scheduler, metrics)
 
     async def scenario() -> None:
         async with engine:

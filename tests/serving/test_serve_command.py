@@ -91,7 +91,7 @@ def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeyp
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--max-waiting", "0"], "--max-waiting is 0, not a number from 1 to"),
+        (["--max-waiting-requests", "0"], "limits: max_waiting_requests=0 is not an int"),
         (["--drain-timeout", "inf"], "--drain-timeout is inf, not a number from 0 to 86400"),
         (["--port", "-1"], "--port is -1, not a number from 0 to 65535"),
         (["--port", "70000"], "--port is 70000, not a number from 0 to 65535"),

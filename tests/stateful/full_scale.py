@@ -10,11 +10,11 @@ from hypothesis import event, target
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.builders import prompt_of
-from support.core_checks import assert_invariants, blocks_of
+from support.core_checks import assert_invariants, blocks_of, live_sequences
 
 from batchproof import Limits, Request, Scheduler, SimulatedGPU
 from batchproof.sched.config import ADMISSIONS
-from batchproof.sched.errors import ExecutorError, RequestError
+from batchproof.sched.errors import ExecutorError, QueueFullError, RequestError
 from batchproof.sched.observer import SilentObserver
 from batchproof.sched.policy import POLICIES, make_policy
 
@@ -23,6 +23,11 @@ SEATS = (40, 64)
 USERS = 12
 EOS_EVERY = (0, 15, 60)
 """One token in so many is EOS; none for 0."""
+QUEUE_BOUNDS: tuple[dict[str, int], ...] = (
+    {},
+    {"max_waiting_requests": 60, "max_waiting_requests_per_user": 12},
+    {"max_waiting_tokens": 9_000, "max_waiting_tokens_per_user": 2_000},
+)
 SIZES = {"short": (3, 5), "medium": (150, 20), "long": (700, 10), "growing": (30, 110)}
 """Kind -> about how many prompt tokens, and how many output tokens at most."""
 FAILURES = ("raises before", "raises after", "too few tokens", "too many tokens", "no token ids")
@@ -103,10 +108,13 @@ class FullScale(RuleBasedStateMachine):
         admission=st.sampled_from((*ADMISSIONS, "max_utilization")),
         budget=st.sampled_from(BUDGETS),
         seats=st.sampled_from(SEATS),
+        bounds=st.sampled_from(QUEUE_BOUNDS),
     )
-    def start(self, policy: str, admission: Any, budget: int, seats: int) -> None:
+    def start(
+        self, policy: str, admission: Any, budget: int, seats: int, bounds: dict[str, int]
+    ) -> None:
         """Make the scheduler, with several users at work already."""
-        self.limits = Limits(token_budget=budget, max_batch_size=seats)
+        self.limits = Limits(token_budget=budget, max_batch_size=seats, **bounds)
         self.model = Model(self.limits)
         self.scheduler = Scheduler(
             self.limits,
@@ -245,8 +253,28 @@ class FullScale(RuleBasedStateMachine):
 
     def _submit(self, name: str, user: str, prompt: int, most: int) -> None:
         tokens = prompt_of(name, prompt)
-        self.scheduler.submit(Request(user, tokens, most, name))
-        self.prompts[name] = (tokens, most)
+        request = Request(user, tokens, most, name)
+        if self._has_room(user, prompt):
+            self.scheduler.submit(request)
+            self.prompts[name] = (tokens, most)
+            return
+        before = self._core()
+        with pytest.raises(QueueFullError):
+            self.scheduler.submit(request)
+        assert self._core() == before, "a request refused by a full queue left a trace"
+        reached("refused: queue full")
+
+    def _has_room(self, user: str, prompt: int) -> bool:
+        """Count what waits, one by one, and say whether one more is within every bound."""
+        waiting = [seq for seq in live_sequences(self.scheduler) if seq.phase == "waiting"]
+        mine = [seq for seq in waiting if seq.user_id == user]
+        would_be = {
+            "max_waiting_requests": len(waiting) + 1,
+            "max_waiting_requests_per_user": len(mine) + 1,
+            "max_waiting_tokens": sum(_context(seq) for seq in waiting) + prompt,
+            "max_waiting_tokens_per_user": sum(_context(seq) for seq in mine) + prompt,
+        }
+        return all(would_be[name] <= most for name, most in self.limits.queue_bounds.items())
 
     def _tick(self, *, check: bool = True) -> None:
         if not self.prompts:
@@ -279,3 +307,7 @@ class FullScale(RuleBasedStateMachine):
     def _core(self) -> dict[str, Any]:
         taken = self.scheduler.snapshot()
         return {name: value for name, value in taken.items() if name not in ("metrics", "digest")}
+
+
+def _context(sequence: Any) -> int:
+    return sequence.prompt_len + len(sequence.generated)

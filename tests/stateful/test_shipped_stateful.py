@@ -19,6 +19,7 @@ MUST_OCCUR = (
     "cancelled while prefilling",
     "cancelled while decoding",
     "an id used again",
+    "refused: queue full",
     "restored",
     "restored, memory lost",
     "resident recomputed after a restart",
