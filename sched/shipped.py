@@ -8,12 +8,13 @@ specification, so that the same properties are decided of the code that ships.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from batchproof.sched import snapshot
 from batchproof.sched.batch import Batch
+from batchproof.sched.bookkeeping import Books, books, drift
 from batchproof.sched.errors import RequestError
 from batchproof.sched.observer import SilentObserver
 from batchproof.sched.policy.protocol import StatefulPolicy
@@ -57,6 +58,8 @@ class Core(NamedTuple):
     admissions: int = 0
     waiting_users: tuple[str, ...] = ()
     policy: Hashable = None
+    drift: tuple[str, ...] = ()
+    """What was worked out step by step and has gone wrong: nothing, unless there is a fault."""
 
 
 class Disturbance(NamedTuple):
@@ -92,6 +95,10 @@ class Shipped(Batching):
     """The scheduler that ships, under one of its policies, at one size."""
 
     policy: str
+    _known_books: dict[Core, Books] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known_books", {})
 
     @property
     def name(self) -> str:
@@ -123,7 +130,9 @@ class Shipped(Batching):
 
     def rebuild(self, state: State) -> Scheduler:
         """Return the scheduler that `state` was read off."""
-        core = core_of(state)
+        return self._rebuilt(core_of(state))
+
+    def _rebuilt(self, core: Core) -> Scheduler:
         sched = self.make()
         if isinstance(sched.policy, StatefulPolicy):
             sched.policy.restore(core.policy)
@@ -165,9 +174,18 @@ class Shipped(Batching):
         return event, self._read_off(again, state, event)
 
     def _read_off(self, sched: Scheduler, before: State, event: Any) -> State:
-        after = observed(sched)
-        history = remembered(self.system, before, event, after, capture(sched))
+        after, core = observed(sched), capture(sched)
+        if has_one_owner_each(self.system, core):  # else it cannot be rebuilt
+            core = core._replace(drift=drift(books(sched._roster), self._books_anew(core)))
+        history = remembered(self.system, before, event, after, core)
         return after._replace(history=history)
+
+    def _books_anew(self, core: Core) -> Books:
+        """Return the books of a scheduler rebuilt from what is kept; it is done once a state."""
+        known = self._known_books.get(core)
+        if known is None:
+            known = self._known_books[core] = books(self._rebuilt(core)._roster)
+        return known
 
     def _submit(self, request: int, sched: Scheduler) -> Event:
         user, prompt, max_tokens = self.system.requests[request]
@@ -231,7 +249,11 @@ def core_of(state: State) -> Core:
 
 def one_owner_each(system: System, state: State) -> bool:
     """Say whether every block, by number, is free or in one block table."""
-    core = core_of(state)
+    return has_one_owner_each(system, core_of(state))
+
+
+def has_one_owner_each(system: System, core: Core) -> bool:
+    """Say the same of what is kept."""
     blocks = [*core.free_blocks, *(block for kept in core.requests for block in kept.blocks)]
     return sorted(blocks) == list(range(system.limits.max_kv_blocks))
 

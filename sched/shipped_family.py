@@ -56,6 +56,11 @@ def orders_agree(state: State) -> bool:
     )
 
 
+def nothing_drifts(state: State) -> bool:
+    """Say whether what is worked out step by step is what one works out anew."""
+    return not core_of(state).drift
+
+
 SOURCE: Final = "what ships is what was checked"
 
 
@@ -90,6 +95,13 @@ def shipped_properties(system: System) -> list[Property]:
             "invariant",
             orders_agree,
         ),
+        Property(
+            "nothing-drifts",
+            "lines, accounts and block boundaries, kept step by step, are as worked out anew",
+            SOURCE,
+            "invariant",
+            nothing_drifts,
+        ),
     ]
 
 
@@ -98,14 +110,15 @@ def _model(bound: Bound, policy: str | None) -> Shipped:
     return Shipped(system=size.system, watched=size.watched, policy=policy or DEFAULT_POLICY)
 
 
-def _bound(name: str, size: Size) -> Bound:
+def bound_of(name: str, size: Size) -> Bound:
+    """Return a size as a bound at which the shipped code is checked."""
     claims = (*properties(size.system, size.watched), *shipped_properties(size.system))
     return Bound(name=name, about=size.about, parameters=size, properties=claims)
 
 
 MODEL_FAMILY: Final = ModelFamily(
     name="scheduler",
-    bounds={name: _bound(name, size) for name, size in SIZES.items()},
+    bounds={name: bound_of(name, size) for name, size in SIZES.items()},
     default_bounds=tuple(SIZES),
     build=_model,
     policies=tuple(POLICIES),

@@ -1,10 +1,12 @@
 """Every reachable state of the shipped code at small bounds, held to the specification."""
 
 import pytest
+from support.sizes import TURNS
 
 from batchproof.sched.roster import Roster
 from batchproof.sched.scheduler import Scheduler
-from batchproof.sched.shipped_family import MODEL_FAMILY
+from batchproof.sched.shipped_family import MODEL_FAMILY, bound_of
+from batchproof.sched.waiting import Line
 from batchproof.spec.checker import check
 
 STATES = {
@@ -84,6 +86,11 @@ def pushy_admit(self, sequence) -> None:
         self.prefilling[other] = None
 
 
+def unsorted_line(self, sequence) -> None:
+    """Put a preempted request behind those preempted before it."""
+    self._returned.append(sequence)
+
+
 END, ABANDON, TAKE_DECODES = Roster.end, Scheduler.abandon, Scheduler._take_decodes
 ADMIT = Roster.admit
 
@@ -103,6 +110,13 @@ FAULTS = {
         "pair/stall-free",
         "follows-specification",
     ),
+    "a line unsorted": (
+        Line,
+        "put_back",
+        unsorted_line,
+        "budget/prefill-first",
+        "nothing-drifts",
+    ),
     "last in, first fed": (Roster, "admit", pushy_admit, "pair/stall-free", "orders-agree"),
 }
 
@@ -116,3 +130,17 @@ def test_a_fault_in_the_code_is_named(
     monkeypatch.setattr(owner, name, wrong)
     broken = {v.prop.name for v in verdicts(*where.split("/")).verdicts if v.outcome == "violated"}
     assert property_name in broken
+
+
+def test_decodes_that_find_no_room_come_first_next_time(monkeypatch) -> None:
+    """Prefill first alone lets more requests decode than a batch has room for: rule 6 bites."""
+    bound = bound_of("turns", TURNS)
+
+    def broken() -> set[str]:
+        claims = MODEL_FAMILY.claims(bound, "prefill-first")
+        report = check(MODEL_FAMILY.build(bound, "prefill-first"), claims)
+        return {v.prop.name for v in report.verdicts if v.outcome == "violated"}
+
+    assert not broken() & {"least-recent-first", "orders-agree"}
+    monkeypatch.setattr(Roster, "rotate", lambda self, scheduled: None)
+    assert {"least-recent-first", "orders-agree"} <= broken()

@@ -147,7 +147,8 @@ CORE = (
         "        if count < len(self._roster.decoding):\n"
         "            self._roster.rotate(decodes)\n",
         "",
-        bound="budget",
+        policy="prefill-first",
+        bound="turns",
     ),
     ShippedFault(
         "boundary-not-counted",

@@ -107,7 +107,8 @@ AROUND = (
         WAITING,
         "insort(self._returned, sequence, key=_number)",
         "self._returned.append(sequence)",
-        bound="growth",
+        policy="prefill-first",
+        bound="budget",
     ),
     ShippedFault(
         "line-not-merged",
@@ -223,7 +224,7 @@ AROUND = (
         STALL_FREE,
         "without(view.prefilling, preempt)",
         "view.prefilling",
-        bound="growth",
+        bound="no-cancel",
     ),
     ShippedFault(
         "oldest-preempted",
@@ -260,6 +261,7 @@ AROUND = (
         STALL_FREE,
         "        budget -= sum(tokens for _, tokens in prefill)\n",
         "",
+        bound="budget",
     ),
     ShippedFault(
         "admits-while-preempting",
@@ -310,6 +312,6 @@ AROUND = (
         "        self.free -= blocks\n        self._gained",
         "        self._gained",
         policy="fair-lane",
-        bound="users",
+        bound="no-cancel",
     ),
 )

@@ -23,15 +23,13 @@ Each line is a fault of a few characters, put into a copy of the package that sh
 of the three rings says of that copy:
 
 1. **exhaustive**: every state that the real scheduler reaches under one policy at a small bound, as
-   `batchproof check scheduler` visits them; the first property of the shortest
-counterexample is named;
+   `batchproof check --target scheduler` visits them; the first property of the shortest
+   counterexample is named;
 2. **random**: runs of `batchproof soak` under all policies, with failing executors and restarts;
    named is what the judge (tokens, reports, traces, counts) or one of the core checks said first;
 3. **monitor**: the same runs, with nothing but `Scheduler(monitor=True)`.
 
-A dash says that a ring does not see the fault. None here escapes all three (five that no ring has
-caught yet at these sizes are `UNDECIDED` in `tests/faults/shipped_faults.py`); without a
-fault none of
+A dash says that a ring does not see the fault. None escapes all three; without a fault none of
 the three says anything. *raises* means that the code itself stopped: its own checks, of a policy's
 plan or of blocks, are the last line of defence. The faults are in `tests/faults/`; the table is
 made by `PYTHONPATH=tests python -m faults.shipped_table`.

