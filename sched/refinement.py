@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from batchproof.sched.accounts import REQUEST_LOAD, USAGE_STEPS
 from batchproof.sched.config import Limits
-from batchproof.sched.policy.protocol import Candidate, Plan, Policy, StatefulPolicy
+from batchproof.sched.policy.protocol import Candidate, Plan, Policy, StatefulPolicy, stateful
 from batchproof.spec.actions import Event, Tick, Work, growth
 from batchproof.spec.history import remembered
 from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING, Phase
@@ -189,11 +189,14 @@ class UnderPolicy(Batching):
 
     policy: Policy
     """A new one: it is asked here for the state that a run begins with."""
+    _remembers: StatefulPolicy | None = field(init=False, repr=False)
     _limits: Limits = field(init=False, repr=False)
     _beginning: History = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        memory = self.policy.state() if isinstance(self.policy, StatefulPolicy) else None
+        remembers = stateful(self.policy)
+        memory = None if remembers is None else remembers.state()
+        object.__setattr__(self, "_remembers", remembers)
         object.__setattr__(self, "_limits", limits_of(self.system))
         object.__setattr__(self, "_beginning", History(memory=memory))
 
@@ -214,16 +217,16 @@ class UnderPolicy(Batching):
 
     def canonical(self, state: State) -> State:
         """Rename requests and users, unless the policy's own state may name them."""
-        return state if isinstance(self.policy, StatefulPolicy) else super().canonical(state)
+        return super().canonical(state) if self._remembers is None else state
 
     def _plan(self, state: State) -> Plan:
-        if isinstance(self.policy, StatefulPolicy) and state.history is not None:
-            self.policy.restore(state.history.memory)
+        if self._remembers is not None and state.history is not None:
+            self._remembers.restore(state.history.memory)
         return self.policy.plan(SpecView(self.system, self._limits, state))
 
     def _memory(self, state: State, event: Event, after: State) -> Hashable:
-        policy = self.policy
-        if not isinstance(policy, StatefulPolicy) or state.history is None:
+        policy = self._remembers
+        if policy is None or state.history is None:
             return None
         policy.restore(state.history.memory)
         if isinstance(event, Tick):

@@ -21,7 +21,7 @@ from batchproof.sched.executor import Executor
 from batchproof.sched.metrics import Metrics
 from batchproof.sched.observer import Observer, Observers
 from batchproof.sched.planning import check_plan
-from batchproof.sched.policy.protocol import Plan, Policy, StatefulPolicy
+from batchproof.sched.policy.protocol import Plan, Policy, stateful
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
 from batchproof.sched.roster import Roster
@@ -74,7 +74,7 @@ class Scheduler:
         self.monitor: Monitor | None = None
         """What holds every tick against the rules, if one was asked for."""
         self._observe(observer, monitor)
-        self._stateful = self.policy if isinstance(self.policy, StatefulPolicy) else None
+        self._stateful = stateful(self.policy)
         self._batch: Batch | None = None
         self._plan = Plan()
         self._submissions = 0

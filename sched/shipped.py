@@ -17,7 +17,7 @@ from batchproof.sched.batch import Batch
 from batchproof.sched.bookkeeping import Books, books, drift
 from batchproof.sched.errors import RequestError
 from batchproof.sched.observer import SilentObserver
-from batchproof.sched.policy.protocol import StatefulPolicy
+from batchproof.sched.policy.protocol import stateful
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.refinement import limits_of
 from batchproof.sched.request import Request
@@ -134,8 +134,9 @@ class Shipped(Batching):
 
     def _rebuilt(self, core: Core) -> Scheduler:
         sched = self.make()
-        if isinstance(sched.policy, StatefulPolicy):
-            sched.policy.restore(core.policy)
+        policy = stateful(sched.policy)
+        if policy is not None:
+            policy.restore(core.policy)
         snapshot.fill(sched, self._content(core))
         return sched
 
@@ -284,7 +285,7 @@ def capture(sched: Scheduler) -> Core:
         names.setdefault(block, len(names))
     users = roster.users.state()
     ranks = sorted({users["admissions"], *(turn for _, turn in users["turns"])})
-    policy = sched.policy
+    policy = stateful(sched.policy)
     return Core(
         requests=tuple(_kept(sequence, names) for sequence in places),
         free_blocks=tuple(names[block] for block in free),
@@ -293,7 +294,7 @@ def capture(sched: Scheduler) -> Core:
         turns=tuple((user_id, ranks.index(turn)) for user_id, turn in users["turns"]),
         admissions=ranks.index(users["admissions"]),
         waiting_users=tuple(roster.waiting.by_user),
-        policy=policy.state() if isinstance(policy, StatefulPolicy) else None,
+        policy=None if policy is None else policy.state(),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import BatchproofError, SnapshotError
 from batchproof.sched.executor import Executor
-from batchproof.sched.policy.protocol import Policy, StatefulPolicy
+from batchproof.sched.policy.protocol import Policy, stateful
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
 from batchproof.spec.lifecycle import DECODING, PREFILLING, WAITING
@@ -59,7 +59,8 @@ _SEQUENCE_FIELDS = (
 def take(sched: "Scheduler") -> dict[str, Any]:
     """Return the snapshot of a scheduler that has no batch out."""
     policy, roster = sched.policy, sched._roster
-    state = policy.state() if isinstance(policy, StatefulPolicy) else None
+    remembers = stateful(policy)
+    state = None if remembers is None else remembers.state()
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -119,8 +120,9 @@ def _policy(content: Mapping[str, Any], given: Policy | None) -> Policy:
     policy = given or make_policy(content["name"], content["admission"])
     if (policy.name, policy.admission) != (content["name"], content["admission"]):
         raise ValueError(f"taken under policy {content['name']!r}, {content['admission']}")
-    if isinstance(policy, StatefulPolicy):
-        policy.restore(_frozen(content["state"]))
+    remembers = stateful(policy)
+    if remembers is not None:
+        remembers.restore(_frozen(content["state"]))
     return policy
 
 

@@ -9,7 +9,7 @@ same plan must come out.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, cast
 
 from batchproof.sched.config import Admission, Limits
 from batchproof.spec.lifecycle import Phase
@@ -219,12 +219,12 @@ class Policy(Protocol):
         ...
 
 
-@runtime_checkable
 class StatefulPolicy(Policy, Protocol):
     """A policy that remembers, between ticks, what the view does not show.
 
     Its state changes in the two calls below and nowhere else. It is small,
-    bounded by the users with live requests, and made of integers.
+    bounded by the users with live requests, and made of integers. `left` must
+    not raise: the tick has happened by then.
     """
 
     def completed(self, plan: Plan, seconds: float = 0.0, /) -> None:
@@ -245,3 +245,14 @@ class StatefulPolicy(Policy, Protocol):
     def restore(self, state: Hashable, /) -> None:
         """Become as a policy was whose `state` returned this."""
         ...
+
+
+_REMEMBERS: Final = ("completed", "left", "state", "restore")
+
+
+def stateful(policy: Policy) -> StatefulPolicy | None:
+    """Return the policy itself if it is a `StatefulPolicy`, else None."""
+    # Not by `isinstance` of a protocol: searches ask in every state, and it is slow.
+    if all(hasattr(policy, name) for name in _REMEMBERS):
+        return cast(StatefulPolicy, policy)
+    return None

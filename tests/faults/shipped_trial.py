@@ -16,7 +16,7 @@ import batchproof
 from batchproof import Scheduler
 from batchproof.sched.monitor_facts import ViolationError
 from batchproof.sched.policy import POLICIES
-from batchproof.sched.policy.protocol import StatefulPolicy
+from batchproof.sched.policy.protocol import stateful
 from batchproof.sched.shipped_family import bound_of
 from batchproof.sched.soak_case import Case
 from batchproof.sched.soak_run import Run, SoakFailure
@@ -112,8 +112,8 @@ def _hold(scheduler: Scheduler) -> None:
 
 def counters_are_lifted(scheduler: Scheduler) -> None:
     """Assert that no waiting user's counter is below the floor: idleness earns nothing."""
-    policy = scheduler.policy
-    assert isinstance(policy, StatefulPolicy)
+    policy = stateful(scheduler.policy)
+    assert policy is not None
     state: Any = policy.state()
     assert all(above_floor >= 0 for _, above_floor, waits in state if waits)
 
