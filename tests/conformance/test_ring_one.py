@@ -26,11 +26,19 @@ STATES = {
 """Bound -> policy -> states: `batchproof check --target scheduler`. A change of it is a change
 of what the shipped code can reach."""
 
+ON_DEMAND = {("pair", "vtc"): 249, ("budget", "vtc"): 4375}
+"""What a bare check leaves out: virtual token counters have too many values at the other bounds."""
+
 QUICK = [("pair", policy) for policy in STATES["pair"]] + [
     ("growth", "stall-free"),
     ("budget", "static"),
+    ("pair", "vtc"),
 ]
-ALL = [(bound, policy) for bound, counts in STATES.items() for policy in counts]
+ALL = [*ON_DEMAND, *((bound, policy) for bound, counts in STATES.items() for policy in counts)]
+
+
+def states(bound: str, policy: str) -> int:
+    return ON_DEMAND.get((bound, policy)) or STATES[bound][policy]
 
 
 def verdicts(bound_name: str, policy: str):
@@ -41,7 +49,7 @@ def verdicts(bound_name: str, policy: str):
 def assert_all_hold(bound: str, policy: str) -> None:
     report = verdicts(bound, policy)
     assert {v.prop.name: v.outcome for v in report.verdicts if v.outcome != "holds"} == {}
-    assert report.states == STATES[bound][policy]
+    assert report.states == states(bound, policy)
 
 
 @pytest.mark.parametrize(("bound", "policy"), QUICK)

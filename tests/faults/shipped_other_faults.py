@@ -193,7 +193,7 @@ AROUND = (
         "policy-forgets",
         "after a restart the policy's state is that of a new one",
         SNAPSHOT,
-        '        policy.restore(_frozen(content["state"]))\n',
+        '        remembers.restore(_frozen(content["state"]))\n',
         "        pass\n",
         policy="vtc",
     ),
