@@ -8,10 +8,11 @@ import msgspec
 from batchproof.sched.config import Admission, Limits
 from batchproof.sched.errors import InputError
 from batchproof.sched.monitor import Monitor
-from batchproof.sched.monitor_facts import TickFacts, Violation
+from batchproof.sched.monitor_facts import TickFacts, Times, Violation
 from batchproof.sched.run_recording import (
     Cancel,
     End,
+    Expire,
     Header,
     PromptSlice,
     Record,
@@ -42,13 +43,21 @@ class Conformance:
         monitor = self.monitor
         match record:
             case Submit(request=request):
-                monitor.submitted(request.id, request.user, _length(request), request.max_tokens)
+                monitor.submitted(
+                    request.id,
+                    request.user,
+                    _length(request),
+                    request.max_tokens,
+                    _times(request, record.at),
+                )
             case Refuse(request=RequestRecord() as request):
                 monitor.refused(
                     request.id, record.kind, _length(request), request.max_tokens, request.user
                 )
             case Cancel():
                 monitor.cancelled(record.id)
+            case Expire():
+                monitor.expired(record.id, record.at)
             case Tick():
                 if record.tick != monitor.ticks:
                     raise InputError(
@@ -77,3 +86,8 @@ def _facts(tick: Tick) -> TickFacts:
 def _length(request: RequestRecord) -> int:
     prompt = request.prompt
     return prompt.length if isinstance(prompt, PromptSlice) else len(prompt)
+
+
+def _times(request: RequestRecord, submitted_at: float) -> Times:
+    patience = request.max_queue_time_s
+    return request.deadline_s, None if patience is None else submitted_at + patience

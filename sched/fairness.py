@@ -128,6 +128,10 @@ class Recorder(SilentObserver):
         """Hear of a cancelled request."""
         del self._live[sequence]
 
+    def expired(self, sequence: Sequence, now: float) -> None:
+        """Hear of a request that has expired."""
+        del self._live[sequence]
+
     def ticked(
         self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float
     ) -> None:

@@ -2,7 +2,7 @@
 
 One `transitions` machine serves all requests: events are triggered on unbound
 models, so that a request needs neither registration nor methods of its own.
-Every change of a phase is one of the five calls at the end of this file.
+Every change of a phase is one of the six calls at the end of this file.
 """
 
 from typing import Any, Final, Protocol, cast
@@ -86,3 +86,4 @@ first_token: Final = _trigger("first_token")
 finish: Final = _trigger("finish")
 preempt: Final = _trigger("preempt")
 cancel: Final = _trigger("cancel")
+expire: Final = _trigger("expire")

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from batchproof.sched.config import Limits
+from batchproof.sched.metrics import REQUEST_ENDS
 from batchproof.sched.simulation import Simulation
 
 GAP_S_MIN: Final = 0.1
@@ -154,7 +155,7 @@ def _users(users: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     order = sorted(users.items(), key=lambda item: (-item[1]["submitted"], item[0]))
     yield f"{'user':12} {'ended':20} {'of':>8} {'tokens':>10} {'preempted':>9} {'TTFT p50':>10}"
     for name, user in order[:USERS_SHOWN]:
-        ended = user["finished"] + user["cancelled"] + user["refused"]
+        ended = sum(user[end] for end in REQUEST_ENDS)
         yield (
             f"{name:12.12} {bar(ended, max(user['submitted'], 1), 20)} {user['submitted']:8,} "
             f"{user['output_tokens']:10,} {user['preemptions']:9,} {_time(user['ttft_s']['p50'])}"
@@ -171,7 +172,7 @@ def _rates(
     simulation: Simulation, stats: Mapping[str, Any], before: Totals, now: Totals
 ) -> Iterator[str]:
     requests = stats["requests"]
-    ended = requests["finished"] + requests["cancelled"] + requests["refused"]
+    ended = sum(requests[end] for end in REQUEST_ENDS)
     so_far = "" if simulation.all_arrived else " so far"
     yield (
         f"{ended:,} of {simulation.submitted:,} requests{so_far} ended, "

@@ -7,7 +7,7 @@ that a scheduler may run for months.
 from array import array
 from collections.abc import Mapping
 from math import nan
-from typing import Any
+from typing import Any, Final
 
 from batchproof.sched.request import Sequence
 
@@ -142,6 +142,10 @@ def _bins(sketch: Any) -> list[tuple[float, float]]:
     return [(0.0, sketch._zero_count), *bins] if sketch._zero_count else bins
 
 
+REQUEST_ENDS: Final = ("finished", "cancelled", "expired", "refused")
+"""What may become of a request; those that are none of it are live."""
+
+
 class UserMetrics:
     """The figures of one user."""
 
@@ -149,6 +153,7 @@ class UserMetrics:
         "submitted",
         "finished",
         "cancelled",
+        "expired",
         "refused",
         "live",
         "output_tokens",
@@ -157,7 +162,8 @@ class UserMetrics:
     __slots__ = (*COUNTS, "latency", "ttft")
 
     def __init__(self) -> None:
-        self.submitted = self.finished = self.cancelled = self.refused = self.live = 0
+        self.submitted = self.finished = self.live = 0
+        self.cancelled = self.expired = self.refused = 0
         self.output_tokens = self.preemptions = 0
         self.ttft = Quantiles(USER_SAMPLES_MAX)
         self.latency = Quantiles(USER_SAMPLES_MAX)
@@ -220,7 +226,7 @@ class Metrics:
         self.ticks = self.busy_ticks = self.preemptions = 0
         self.output_tokens = self.fed_tokens = self.recomputed_tokens = 0
         self.sequences = self.sequences_max = self.block_ticks = self.blocks_max = 0
-        self.finish_reasons = {"eos": 0, "length": 0, "cancelled": 0}
+        self.finish_reasons = {"eos": 0, "length": 0, "cancelled": 0, "expired": 0}
         self.ttft, self.tbt, self.latency, self.queue_time = (Quantiles() for _ in range(4))
         self.users: dict[str, UserMetrics] = {}
 
@@ -239,7 +245,7 @@ class Metrics:
         user.refused += 1
 
     def ended(self, sequence: Sequence, now: float) -> None:
-        """Count a request that is done; a cancelled one enters no latency (rule 10)."""
+        """Count a request that is done; a cancelled or expired one enters no latency (rule 10)."""
         request = sequence.request
         self.finish_reasons[request.finish_reason or "cancelled"] += 1
         user = self._user(sequence.user_id)
@@ -248,6 +254,9 @@ class Metrics:
         user.preemptions += sequence.preemptions
         if request.finish_reason == "cancelled":
             user.cancelled += 1
+            return
+        if request.finish_reason == "expired":
+            user.expired += 1
             return
         user.finished += 1
         latency = now - sequence.submitted_at
@@ -295,10 +304,7 @@ class Metrics:
         counts = {name: sum(getattr(user, name) for user in users) for name in UserMetrics.COUNTS}
         ticks = self.ticks or nan
         return {
-            "requests": {
-                name: counts[name]
-                for name in ("submitted", "finished", "cancelled", "refused", "live")
-            },
+            "requests": {name: counts[name] for name in ("submitted", *REQUEST_ENDS, "live")},
             "finish_reasons": dict(self.finish_reasons),
             "metrics": self.headline(),
             "elapsed_s": self.elapsed_s,

@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from batchproof.sched.config import Admission, Limits
-from batchproof.sched.monitor_facts import Account, Stretch, TickFacts, Violation, ViolationError
+from batchproof.sched.monitor_facts import (
+    NO_TIMES,
+    Account,
+    Stretch,
+    TickFacts,
+    Times,
+    Violation,
+    ViolationError,
+)
 from batchproof.sched.monitor_queue import WaitingAccounts
 from batchproof.spec.lifecycle import DECODING, PREFILLING, WAITING, dest
 
@@ -79,17 +87,19 @@ class Monitor:
 
     # --- between ticks --------------------------------------------------------
 
-    def submitted(self, request_id: str, user: str, prompt: int, max_tokens: int) -> None:
-        """Hear of an accepted request: `prompt` is its length in tokens."""
+    def submitted(
+        self, request_id: str, user: str, prompt: int, max_tokens: int, times: Times = NO_TIMES
+    ) -> None:
+        """Hear of an accepted request: `prompt` is its length in tokens, `times` its deadlines."""
         if request_id in self._live:
             self._violated("refused-for-cause", f"{request_id!r} is accepted, its id is live")
         elif not self._is_feasible(prompt, max_tokens):
             self._violated("feasible-or-refused", f"{request_id!r} is accepted and cannot finish")
-        account = Account(user, prompt, max_tokens, self._submissions)
+        account = Account(user, prompt, max_tokens, self._submissions, times)
         self._submissions += 1
         self._live[request_id] = account
         self._waiting.add(account)
-        self._note("submitted", request_id, user, prompt, max_tokens)
+        self._note("submitted", request_id, user, prompt, max_tokens, times)
         self._settle()
 
     def refused(
@@ -113,6 +123,21 @@ class Monitor:
         else:
             self._forget(request_id, account)
         self._note("cancelled", request_id)
+        self._settle()
+
+    def expired(self, request_id: str, at: float) -> None:
+        """Hear of a request that has expired, and when."""
+        account = self._live.get(request_id)
+        if account is None:
+            self._violated("ended-once", f"{request_id!r} expires and is not live")
+        else:
+            times = (account.deadline_s, account.admit_by_s)
+            if not any(time is not None and time <= at for time in times):
+                self._violated(
+                    "ended-once", f"{request_id!r} expires at {at} s, before its time: {times}"
+                )
+            self._forget(request_id, account)
+        self._note("expired", request_id, at)
         self._settle()
 
     # --- a tick ---------------------------------------------------------------
@@ -180,6 +205,7 @@ class Monitor:
         self._waiting.remove(account)
         account = self._live[request_id] = account.copy()  # a checkpoint may hold the old one
         account.phase = PREFILLING
+        account.admit_by_s = None
         needed = self._blocks_at_admission(account)
         if len(blocks) != needed:
             self._violated(
@@ -370,7 +396,10 @@ def replay(report: Mapping[str, Any]) -> list[Violation]:
     """Return what a monitor finds that is told the ticks of a report again."""
     monitor = Monitor(Limits(**report["limits"]), report["admission"], on_violation="record")
     for request_id, state in report["start"].items():
-        account = Account(state["user"], state["prompt"], state["max_tokens"], state["number"])
+        times = (state["deadline_s"], state["admit_by_s"])
+        account = Account(
+            state["user"], state["prompt"], state["max_tokens"], state["number"], times
+        )
         account.phase, account.prefilled = state["phase"], state["prefilled"]
         account.generated, account.blocks = state["generated"], list(state["blocks"])
         monitor.resume(request_id, account)

@@ -1,7 +1,7 @@
 """What a monitor is told, what it keeps of a live request, and what it reports."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from batchproof.sched.errors import BatchproofError
 from batchproof.spec.lifecycle import INITIAL, Phase
@@ -48,14 +48,23 @@ class ViolationError(BatchproofError, AssertionError):
         self.report = report
 
 
+Times = tuple[float | None, float | None]
+"""A request's deadline, and when it must have been admitted, in the executor's seconds."""
+NO_TIMES: Final[Times] = (None, None)
+
+
 class Account:
     """What the monitor knows of a live request."""
 
-    __slots__ = ("blocks", "generated", "max_tokens", "number", "phase", "prefilled", "prompt",
-                 "tick", "user")  # fmt: skip
+    __slots__ = ("admit_by_s", "blocks", "deadline_s", "generated", "max_tokens", "number", "phase",
+                 "prefilled", "prompt", "tick", "user")  # fmt: skip
 
-    def __init__(self, user: str, prompt: int, max_tokens: int, number: int) -> None:
+    def __init__(
+        self, user: str, prompt: int, max_tokens: int, number: int, times: Times = NO_TIMES
+    ) -> None:
         self.user = user
+        self.deadline_s, self.admit_by_s = times
+        """When it expires: unless done by the one, unless admitted by the other; None: never."""
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.number = number
@@ -68,7 +77,8 @@ class Account:
 
     def copy(self) -> "Account":
         """Return the same, to be kept."""
-        twin = Account(self.user, self.prompt, self.max_tokens, self.number)
+        times = (self.deadline_s, self.admit_by_s)
+        twin = Account(self.user, self.prompt, self.max_tokens, self.number, times)
         twin.phase, twin.prefilled, twin.generated = self.phase, self.prefilled, self.generated
         twin.blocks, twin.tick = list(self.blocks), self.tick
         return twin

@@ -11,7 +11,7 @@ from batchproof.sched.errors import (
     RequestError,
 )
 from batchproof.sched.monitor import Monitor
-from batchproof.sched.monitor_facts import Account, TickFacts
+from batchproof.sched.monitor_facts import Account, TickFacts, Times
 from batchproof.sched.request import Request
 from batchproof.sched.request import Sequence as LiveRequest
 from batchproof.sched.roster import Roster
@@ -40,7 +40,11 @@ class LiveMonitor:
     def _resume(self, sequence: LiveRequest) -> None:
         """Take up a request that was live before the monitor began."""
         account = Account(
-            sequence.user_id, sequence.prompt_len, sequence.max_tokens, sequence.number
+            sequence.user_id,
+            sequence.prompt_len,
+            sequence.max_tokens,
+            sequence.number,
+            _times(sequence),
         )
         account.phase = sequence.request.phase or INITIAL
         account.prefilled = sequence.prefilled
@@ -51,7 +55,11 @@ class LiveMonitor:
     def submitted(self, sequence: LiveRequest) -> None:
         """Tell of an accepted request."""
         self.monitor.submitted(
-            sequence.request_id, sequence.user_id, sequence.prompt_len, sequence.max_tokens
+            sequence.request_id,
+            sequence.user_id,
+            sequence.prompt_len,
+            sequence.max_tokens,
+            _times(sequence),
         )
 
     def refused(self, request: Request, error: RequestError) -> None:
@@ -65,6 +73,10 @@ class LiveMonitor:
     def cancelled(self, sequence: LiveRequest, now: float) -> None:
         """Tell of a cancelled request."""
         self.monitor.cancelled(sequence.request_id)
+
+    def expired(self, sequence: LiveRequest, now: float) -> None:
+        """Tell of a request that has expired."""
+        self.monitor.expired(sequence.request_id, now)
 
     def scheduled(self, batch: Batch) -> None:
         """Note the blocks that a batch takes: those who end in it have none afterwards."""
@@ -96,3 +108,11 @@ class LiveMonitor:
         )
         self._grow, self._admit = [], []  # a tick with nobody live is not preceded by `scheduled`
         self.monitor.ticked(facts)
+
+
+def _times(sequence: LiveRequest) -> Times:
+    """Return by when it must be done, and by when admitted if it never was."""
+    patience = sequence.max_queue_time_s
+    admit_by_s = None if patience is None else sequence.submitted_at + patience
+    was_admitted = sequence.preemptions or sequence.request.phase != INITIAL
+    return sequence.deadline_s, None if was_admitted else admit_by_s

@@ -23,6 +23,10 @@ class Observer(Protocol):
         """Hear of a cancelled request."""
         ...
 
+    def expired(self, sequence: Sequence, now: float, /) -> None:
+        """Hear of a request that has expired, whatever becomes of the tick that is next."""
+        ...
+
     def scheduled(self, batch: Batch, /) -> None:
         """Hear of a batch that goes out, its memory taken; it may yet be abandoned."""
         ...
@@ -47,6 +51,9 @@ class SilentObserver:
         """Take no note."""
 
     def cancelled(self, sequence: Sequence, now: float, /) -> None:
+        """Take no note."""
+
+    def expired(self, sequence: Sequence, now: float, /) -> None:
         """Take no note."""
 
     def scheduled(self, batch: Batch, /) -> None:
@@ -78,6 +85,11 @@ class Observers:
         """Tell all of a cancelled request."""
         for observer in self._observers:
             observer.cancelled(sequence, now)
+
+    def expired(self, sequence: Sequence, now: float, /) -> None:
+        """Tell all of a request that has expired."""
+        for observer in self._observers:
+            observer.expired(sequence, now)
 
     def scheduled(self, batch: Batch, /) -> None:
         """Tell all of a batch that goes out."""

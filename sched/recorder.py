@@ -15,6 +15,7 @@ from batchproof.sched.run_recording import (
     FORMAT,
     Cancel,
     End,
+    Expire,
     Gpu,
     Header,
     Latency,
@@ -84,6 +85,11 @@ class Recorder(SilentObserver):
         self._free += self._live.pop(sequence.request_id)
         self._write(Cancel(now, sequence.request_id))
 
+    def expired(self, sequence: LiveRequest, now: float) -> None:
+        """Record a request that has expired."""
+        self._free += self._live.pop(sequence.request_id)
+        self._write(Expire(now, sequence.request_id))
+
     def ticked(
         self, batch: Batch, tokens: Sequence[int], ended: Sequence[LiveRequest], now: float
     ) -> None:
@@ -132,6 +138,8 @@ class Recorder(SilentObserver):
             request.user_id,
             request.max_tokens,
             list(prompt) if start is None else PromptSlice(start, len(prompt)),
+            request.deadline_s,
+            request.max_queue_time_s,
         )
 
 

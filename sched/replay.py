@@ -1,5 +1,6 @@
 """Replaying a recording of a run: held against the rules, run again, compared line by line."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -18,6 +19,7 @@ from batchproof.sched.request import Request
 from batchproof.sched.run_recording import (
     Cancel,
     End,
+    Expire,
     Gpu,
     Header,
     PromptSlice,
@@ -83,7 +85,7 @@ class Replay:
         header = recording.header
         self._conformance = Conformance(header, lambda line: f"{recording.path}: line {line}")
         self._ring = None if header.prompt_seed is None else PromptRing(header.prompt_seed)
-        self._replayed: list[Record] = []
+        self._replayed: deque[Record] = deque()
         self._repeats = header.gpu is not None
         if header.gpu is not None:
             setup = _setup(header, header.gpu)
@@ -113,7 +115,7 @@ class Replay:
                 return self._outcome(lines, broken=Broken(number, violation))
             if self._repeats:
                 self._repeat(number, record)
-                replayed = self._replayed.pop() if self._replayed else None
+                replayed = self._replayed.popleft() if self._replayed else None
                 if replayed != record:
                     return self._outcome(lines, difference=Difference(number, record, replayed))
             lines += 1
@@ -136,11 +138,19 @@ class Replay:
             case Cancel():
                 self._gpu.wait_until(record.at)
                 self._scheduler.cancel(record.id)
+            case Expire():
+                self._expire(record.at)
             case Tick():
                 self._gpu.wait_until(record.start)
                 self._scheduler.tick()
             case End():
                 self._recorder.end(complete=record.complete)
+
+    def _expire(self, at: float) -> None:
+        """Let all expire whose time has come: the first of their lines does it for all."""
+        if not self._replayed:
+            self._gpu.wait_until(at)
+            self._scheduler.abandon(self._scheduler.schedule())
 
     def _submit(self, request: Request, at: float) -> None:
         try:
@@ -151,7 +161,14 @@ class Replay:
     def _request(self, number: int, record: RequestRecord) -> Request:
         given = record.prompt
         prompt = self._slice(number, given) if isinstance(given, PromptSlice) else given
-        return Request(record.user, prompt, record.max_tokens, record.id)
+        return Request(
+            record.user,
+            prompt,
+            record.max_tokens,
+            record.id,
+            deadline_s=record.deadline_s,
+            max_queue_time_s=record.max_queue_time_s,
+        )
 
     def _slice(self, number: int, prompt: PromptSlice) -> tuple[int, ...]:
         where = f"{self._recording.path}: line {number}"

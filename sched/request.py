@@ -16,8 +16,10 @@ class Request:
     """
 
     __slots__ = (
+        "deadline_s",
         "finish_reason",
         "generated",
+        "max_queue_time_s",
         "max_tokens",
         "phase",
         "prompt",
@@ -26,13 +28,24 @@ class Request:
     )
 
     def __init__(
-        self, user_id: str, prompt: SequenceOf[int], max_tokens: int, request_id: str
+        self,
+        user_id: str,
+        prompt: SequenceOf[int],
+        max_tokens: int,
+        request_id: str,
+        *,
+        deadline_s: float | None = None,
+        max_queue_time_s: float | None = None,
     ) -> None:
         self.user_id = user_id
         self.prompt = prompt
         """Token ids: non-negative ints. Read once, at submission."""
         self.max_tokens = max_tokens
         self.request_id = request_id
+        self.deadline_s = deadline_s
+        """When it expires unless done, in seconds of the executor's clock; None: never."""
+        self.max_queue_time_s = max_queue_time_s
+        """Seconds from submission after which it expires unless ever admitted; None: never."""
         self.generated: list[int] = []
         """Output token ids so far, EOS included."""
         self.phase: Phase | None = None
@@ -60,9 +73,11 @@ class Sequence:
         "blocks",
         "computed_max",
         "context_len",
+        "deadline_s",
         "first_token_at",
         "generated",
         "last_token_at",
+        "max_queue_time_s",
         "max_tokens",
         "number",
         "preemptions",
@@ -90,6 +105,8 @@ class Sequence:
         self.prompt = prompt
         self.prompt_len = len(prompt)
         self.max_tokens = request.max_tokens
+        self.deadline_s = request.deadline_s
+        self.max_queue_time_s = request.max_queue_time_s
         self.generated = request.generated
         self.admission_blocks = 0
         """While it waits: the blocks that admitting it takes."""

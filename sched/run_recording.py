@@ -82,13 +82,17 @@ Prompt = list[int] | PromptSlice
 """The token ids themselves, or where a generated prompt comes from."""
 
 
-class RequestRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A request as it was submitted."""
+class RequestRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """A request as it was submitted. Times that it does not have are left out."""
 
     id: str
     user: str
     max_tokens: int
     prompt: Prompt
+    deadline_s: float | None = None
+    """When it expires unless it is done, in seconds of the executor's clock."""
+    max_queue_time_s: float | None = None
+    """How long after its submission it expires unless it was admitted, in seconds."""
 
 
 class Submit(_Record, tag="submit", frozen=True):
@@ -113,6 +117,13 @@ class Refuse(_Record, tag="refuse", frozen=True):
 
 class Cancel(_Record, tag="cancel", frozen=True):
     """A live request was cancelled, between two ticks."""
+
+    at: float
+    id: str
+
+
+class Expire(_Record, tag="expire", frozen=True):
+    """A live request expired, between two ticks."""
 
     at: float
     id: str
@@ -153,7 +164,7 @@ class End(_Record, tag="end", frozen=True):
     """Requests that had not ended."""
 
 
-Record = Submit | Refuse | Cancel | Tick | End
+Record = Submit | Refuse | Cancel | Expire | Tick | End
 
 encode: Final = msgspec.json.Encoder().encode
 _decode_header: Final = msgspec.json.Decoder(Header).decode

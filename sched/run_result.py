@@ -37,7 +37,7 @@ def run_result(
     """
     stats = simulation.scheduler.stats()
     counts = stats["requests"]
-    requests = {name: counts[name] for name in ("submitted", "finished", "cancelled", "refused")}
+    requests = {name: count for name, count in counts.items() if name != "live"}
     unfinished = sum(stats["live"][phase] for phase in ("waiting", "prefilling", "decoding"))
     accounted = sum(requests.values()) - requests["submitted"] + unfinished
     result = {

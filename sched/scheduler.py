@@ -18,6 +18,7 @@ from batchproof.sched.errors import (
     RequestError,
 )
 from batchproof.sched.executor import Executor
+from batchproof.sched.expiry import Expiry, check_times
 from batchproof.sched.metrics import Metrics
 from batchproof.sched.observer import Observer, Observers
 from batchproof.sched.planning import check_plan
@@ -75,6 +76,9 @@ class Scheduler:
         """What holds every tick against the rules, if one was asked for."""
         self._observe(observer, monitor)
         self._stateful = stateful(self.policy)
+        self._expiry = Expiry()
+        self._unreported: list[Sequence] = []
+        """Requests that have expired since the last tick that was completed."""
         self._batch: Batch | None = None
         self._plan = Plan()
         self._submissions = 0
@@ -110,6 +114,7 @@ class Scheduler:
         sequence = Sequence(request, prompt, self._submissions, submitted_at)
         self._submissions += 1
         self._roster.enter(sequence)
+        self._expiry.enter(sequence)
         self._metrics.submitted(sequence)
         if self._observer is not None:
             self._observer.submitted(sequence)
@@ -139,11 +144,11 @@ class Scheduler:
         return True
 
     def has_active(self) -> bool:
-        """Tell whether any request is live: waiting, prefilling or decoding."""
-        return bool(self._roster.live)
+        """Tell whether any request is live, or has expired and was not returned by a tick yet."""
+        return bool(self._roster.live) or bool(self._unreported)
 
     def tick(self) -> list[Request]:
-        """Run one iteration of the model; return the requests that ended in it.
+        """Run one iteration of the model; return the requests that ended in it, or expired before.
 
         Whatever the executor raises passes through, the tick undone: nothing is
         lost or counted, and it can be tried again. Raises `ExecutorError` for a
@@ -162,11 +167,15 @@ class Scheduler:
     def schedule(self) -> Batch:
         """Return the next batch, its memory taken; empty when no request is live.
 
-        It must be completed or abandoned before the next. Raises `MisuseError`
+        Requests whose time has come expire first (rule 9): whatever becomes of the
+        batch, the next tick that is completed returns them. It must be completed or
+        abandoned before the next. Raises `MisuseError`
         while another is out, `PolicyError` for an illegal plan.
         """
         if self._batch is not None:
             raise MisuseError("schedule: a batch is out; complete or abandon it first")
+        if self._expiry:
+            self._expire()
         self._plan = Plan()
         self._batch = self._next_batch() if self._roster.live else Batch((), self.executor.now())
         return self._batch
@@ -174,8 +183,9 @@ class Scheduler:
     def complete(self, batch: Batch, tokens: SequenceOf[int]) -> list[Request]:
         """Take one token id for each sequence of the batch; return the requests that ended.
 
-        Raises `MisuseError` for a batch that is not out, and `ExecutorError` for
-        tokens that do not fit it: the batch is then still out.
+        Those that have expired since the tick before are among them. Raises
+        `MisuseError` for a batch that is not out, and `ExecutorError` for tokens that
+        do not fit it: the batch is then still out.
         """
         self._check_out("complete", batch)
         checked, now = checked_tokens(batch, tokens), self.executor.now()
@@ -183,7 +193,7 @@ class Scheduler:
         return self._carry_out(batch, checked, now)
 
     def abandon(self, batch: Batch) -> None:
-        """Undo `schedule`: the scheduler is as before it. Raises `MisuseError` if it is not out."""
+        """Undo `schedule`, but for who expired. Raises `MisuseError` if it is not out."""
         self._check_out("abandon", batch)
         pool = self._roster.pool
         for sequence in reversed(batch.admitted):
@@ -267,6 +277,8 @@ class Scheduler:
         if not isinstance(request, Request):
             raise InvalidRequestError(f"submit: {request!r:.100} is not a batchproof.Request")
         prompt = checked_prompt(request, self.limits)
+        if request.deadline_s is not None or request.max_queue_time_s is not None:
+            check_times(request, self.executor.now())
         if request.request_id in self._roster.live:
             raise DuplicateRequestError(
                 f"request {request.request_id!r}: a live request has this id; "
@@ -330,6 +342,9 @@ class Scheduler:
             self._end(sequence, lifecycle.finish, "eos" if eos else "length", now)
         if self._observer is not None:
             self._observer.ticked(batch, tokens, ended, now)
+        if self._unreported:
+            ended = self._unreported + ended
+            self._unreported = []
         return [sequence.request for sequence in ended]
 
     def _preempt_and_admit(self, batch: Batch) -> None:
@@ -413,3 +428,14 @@ class Scheduler:
             self._stateful.left(sequence.user_id)
         sequence.request.finish_reason = reason
         self._metrics.ended(sequence, now)
+        if self._expiry:
+            self._expiry.forget(sequence)
+
+    def _expire(self) -> None:
+        """End every request whose time has come: from here on no tick can bring it back."""
+        now = self.executor.now()
+        while (sequence := self._expiry.next_due(now)) is not None:
+            self._end(sequence, lifecycle.expire, "expired", now)
+            self._unreported.append(sequence)
+            if self._observer is not None:
+                self._observer.expired(sequence, now)

@@ -204,6 +204,7 @@ class Shipped(Batching):
         """Return the core as the content of a snapshot, as far as `snapshot.fill` reads it."""
         return {
             "requests": [self._request(place, kept) for place, kept in enumerate(core.requests)],
+            "expired": (),
             "free_blocks": list(core.free_blocks),
             "prefilling": core.prefilling,
             "decoding": core.decoding,
@@ -228,6 +229,7 @@ class Shipped(Batching):
             "prefilled": kept.prefilled,
             "preemptions": int(kept.was_preempted),
             **dict.fromkeys(_IRRELEVANT, 0),
+            **dict.fromkeys(_WITHOUT_CLOCKS),
         }
 
 
@@ -240,6 +242,8 @@ _IRRELEVANT = (
     "computed_max",
 )
 """Times, and what is only counted: nothing that decides reads them."""
+_WITHOUT_CLOCKS = ("deadline_s", "max_queue_time_s")
+"""Nobody has any: that a request expires is, to the rules, that it is cancelled."""
 
 
 def core_of(state: State) -> Core:

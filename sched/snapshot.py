@@ -7,21 +7,23 @@ checked before anything is made, so that nothing is ever half restored.
 import json
 from collections.abc import Mapping
 from hashlib import sha256
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import BatchproofError, SnapshotError
 from batchproof.sched.executor import Executor
+from batchproof.sched.expiry import check_times
 from batchproof.sched.policy.protocol import Policy, stateful
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
-from batchproof.spec.lifecycle import DECODING, PREFILLING, WAITING
+from batchproof.spec.lifecycle import DECODING, DONE, PREFILLING, WAITING
 
 if TYPE_CHECKING:
     from batchproof.sched.scheduler import Scheduler
 
 FORMAT = "batchproof-snapshot"
-VERSION = 1
+VERSION = 2
 
 CONTENT = (
     "format",
@@ -34,6 +36,7 @@ CONTENT = (
     "users",
     "waiting_users",
     "requests",
+    "expired",
     "prefilling",
     "decoding",
     "metrics",
@@ -72,6 +75,7 @@ def take(sched: "Scheduler") -> dict[str, Any]:
         "users": roster.users.state(),
         "waiting_users": list(roster.waiting.by_user),
         "requests": [_request(sequence) for sequence in roster.live.values()],
+        "expired": [_request(sequence) for sequence in sched._unreported],
         "prefilling": [sequence.number for sequence in roster.prefilling],
         "decoding": [sequence.number for sequence in roster.decoding],
         "metrics": sched._metrics.state(),
@@ -153,6 +157,9 @@ def fill(sched: "Scheduler", content: Mapping[str, Any]) -> None:
             roster.enter(sequence)
     roster.users.restore_turns(content["users"])
     roster.live = {sequence.request_id: sequence for sequence in sequences.values()}
+    for sequence in sequences.values():
+        sched._expiry.enter(sequence)
+    sched._unreported = [_expired(item, sched.limits) for item in content["expired"]]
 
 
 def _evict_all(sched: "Scheduler") -> None:
@@ -180,6 +187,8 @@ def _request(sequence: Sequence) -> dict[str, Any]:
         "prompt": sequence.prompt.tolist(),
         "max_tokens": request.max_tokens,
         "phase": request.phase,
+        "deadline_s": sequence.deadline_s,
+        "max_queue_time_s": sequence.max_queue_time_s,
         "generated": list(request.generated),
         **{name: getattr(sequence, name) for name in _SEQUENCE_FIELDS},
         "blocks": list(sequence.blocks),
@@ -187,13 +196,29 @@ def _request(sequence: Sequence) -> dict[str, Any]:
 
 
 def _sequence(item: Mapping[str, Any], limits: Limits) -> Sequence:
-    request = Request(item["user_id"], item["prompt"], item["max_tokens"], item["request_id"])
+    request = Request(
+        item["user_id"],
+        item["prompt"],
+        item["max_tokens"],
+        item["request_id"],
+        deadline_s=item["deadline_s"],
+        max_queue_time_s=item["max_queue_time_s"],
+    )
     request.generated = list(item["generated"])
     prompt = checked_prompt(request, limits)
+    check_times(request, -inf)  # its deadline may have come: it expires then
     sequence = Sequence(request, prompt, item["number"], item["submitted_at"])
     for name in _SEQUENCE_FIELDS:
         setattr(sequence, name, item[name])
     sequence.blocks = list(item["blocks"])
+    return sequence
+
+
+def _expired(item: Mapping[str, Any], limits: Limits) -> Sequence:
+    """Return a request that has expired and is to be returned by the next tick."""
+    sequence = _sequence(item, limits)
+    sequence.request.phase = DONE
+    sequence.request.finish_reason = "expired"
     return sequence
 
 

@@ -24,8 +24,8 @@ from batchproof.sched.soak_case import Case, Kill, KillPlace
 from batchproof.sched.soak_run import Run
 
 COUNTS: Final = (
-    "cases", "ticks", "requests", "cancelled", "refused", "preemptions", "failed_ticks",
-    "restores", "kills",
+    "cases", "ticks", "requests", "cancelled", "expired", "refused", "preemptions",
+    "failed_ticks", "restores", "kills",
 )  # fmt: skip
 """What is counted. Ticks are those that were committed: what a kill undid is not among them."""
 

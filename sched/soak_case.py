@@ -20,6 +20,8 @@ _FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 _KILL_PLACES: Final[tuple[KillPlace, ...]] = get_args(KillPlace)
 _TICKS_MAX: Final = 120
 _PROMPT_MAX: Final = 240
+_TIMES_S: Final = ((None, None), (None, None), (None, None), (0.2, None), (None, 0.1), (1.0, 0.5))
+"""Deadlines, from submission, and the longest times in the queue."""
 _TOKENS_MAX: Final = 60
 
 
@@ -31,6 +33,9 @@ class Submission(NamedTuple):
     prompt: int
     """Its length in tokens."""
     max_tokens: int
+    deadline_after_s: float | None = None
+    """Seconds from its submission to its deadline."""
+    max_queue_time_s: float | None = None
 
 
 class Kill(NamedTuple):
@@ -131,4 +136,6 @@ class Case:
         room = self.limits.max_kv_blocks * self.limits.block_size
         prompt = rng.randint(1, min(room, _PROMPT_MAX))
         max_tokens = rng.randint(1, min(room - prompt + 1, _TOKENS_MAX))
-        return Submission(request_id, f"u{rng.randrange(self.users)}", prompt, max_tokens)
+        user_id = f"u{rng.randrange(self.users)}"
+        deadline, patience = rng.choice(_TIMES_S)
+        return Submission(request_id, user_id, prompt, max_tokens, deadline, patience)

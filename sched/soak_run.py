@@ -134,8 +134,10 @@ class Run:
             self._restart(lost=script.restarts == "memory lost")
         if script.failure is not None and self.scheduler.has_active():
             self._fail(script.failure)
+        now = self._gpu.now()
         for request in self.scheduler.tick():
             self._report(request)
+        self._judge_times(now)
         self.tick += 1
         self.counts["ticks"] += 1
         self._check(self.scheduler)
@@ -165,6 +167,7 @@ class Run:
             "submitted": seen["requests"] + seen["refused"],
             "finished": finished,
             "cancelled": seen["cancelled"],
+            "expired": ended["expired"],
             "refused": seen["refused"],
             "live": 0,
             "by eos": ended["eos"],
@@ -184,15 +187,23 @@ class Run:
         self._claim(counted == due, "counts", f"counted {counted}, seen {due}")
 
     def _submit(self, submission: Submission) -> None:
-        name, user, length, max_tokens = submission
+        deadline = submission.deadline_after_s
+        request = Request(
+            submission.user_id,
+            _prompt(submission.request_id, submission.prompt),
+            submission.max_tokens,
+            submission.request_id,
+            deadline_s=None if deadline is None else self._gpu.now() + deadline,
+            max_queue_time_s=submission.max_queue_time_s,
+        )
         try:
-            self.scheduler.submit(Request(user, _prompt(name, length), max_tokens, name))
+            self.scheduler.submit(request)
         except QueueFullError as full:
             bounds = self.case.limits.queue_bounds
             self._claim(full.would_be > bounds[full.limit], "refused", str(full))
             self.counts["refused"] += 1
             return
-        self.accepted[name] = submission
+        self.accepted[submission.request_id] = submission
         self.counts["requests"] += 1
 
     def _submit_what_is_refused(self) -> None:
@@ -233,6 +244,9 @@ class Run:
         self.counts["restores"] += 1
 
     def _fail(self, failure: Failure) -> None:
+        self.scheduler.abandon(self.scheduler.schedule())  # whose time has come expires for good
+        if not self.scheduler.active_requests():
+            return
         before = self.scheduler.snapshot()
         self._gpu.failure = failure
         with suppress(ConnectionError, ExecutorError):
@@ -247,6 +261,7 @@ class Run:
         self._claim(name not in self.done, "reported twice", name)
         self._claim(name in self.accepted, "never submitted", name)
         self.done[name] = str(request.finish_reason)
+        self.counts["expired"] += request.finish_reason == "expired"
         self.counts["output_tokens"] += len(request.generated)
         if name in self.accepted:
             self._judge_tokens(request, self.accepted[name])
@@ -254,17 +269,26 @@ class Run:
     def _judge_tokens(self, request: Request, submission: Submission) -> None:
         if not self._judge:
             return
-        name, user, length, max_tokens = submission
+        name, user, length, max_tokens, *_ = submission
         alone = self._gpu.gpu.expected_output(
             Request(user, _prompt(name, length), max_tokens, name)
         )
         seen, reason = request.generated, request.finish_reason
         due = "eos" if alone[-1] == self.case.limits.eos_token else "length"
-        if reason == "cancelled":
+        if reason in ("cancelled", "expired"):
             right = seen == alone[: len(seen)] and len(seen) < len(alone)
         else:
             right = (seen, reason) == (alone, due)
         self._claim(right, "wrong tokens", f"{name}: {seen} ({reason}); alone {alone} ({due})")
+
+    def _judge_times(self, now: float) -> None:
+        """Hold who is live against what the clock said when the tick began (rule 9)."""
+        over = [
+            request.request_id
+            for request in self.scheduler.active_requests()
+            if request.deadline_s is not None and request.deadline_s <= now
+        ]
+        self._claim(not over, "live after its deadline", ", ".join(over))
 
     def _trace(self) -> dict[str, Any]:
         """Return what a refusal must leave as it was: all but the figures, which count it."""

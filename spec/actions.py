@@ -43,7 +43,11 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A user cancels a live request."""
+    """A user cancels a live request, or it expires: to the rules that is the same.
+
+    When a request expires is a matter of clocks, which no rule reads; it may be
+    between any two ticks, as a user may cancel then.
+    """
 
     request: int
 

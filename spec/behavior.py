@@ -22,7 +22,7 @@ class Step:
     Requests are ids of the system. `held` and `free` are blocks after the step.
     """
 
-    action: Literal["submit", "refuse", "cancel", "tick"]
+    action: Literal["submit", "refuse", "cancel", "expire", "tick"]
     request: int | None = None
     """Whom it concerns; of a tick, nobody."""
     preempt: tuple[int, ...] | None = None
@@ -85,7 +85,7 @@ def _readings(system: System, state: State, step: Step) -> Iterator[State | str]
         yield from _ticks(system, state, step)
         return
     assert step.request is not None, "only a tick concerns nobody"
-    if step.action == "cancel":
+    if step.action in ("cancel", "expire"):
         objection = actions.objection_to_cancel(state, step.request)
         after = state if objection else actions.cancel(state, step.request)
     else:

@@ -9,8 +9,8 @@ docs/explanation/rules.md.
 from typing import Final, Literal, NamedTuple
 
 Phase = Literal["waiting", "prefilling", "decoding", "done"]
-Event = Literal["admit", "first_token", "finish", "preempt", "cancel"]
-FinishReason = Literal["eos", "length", "cancelled"]
+Event = Literal["admit", "first_token", "finish", "preempt", "cancel", "expire"]
+FinishReason = Literal["eos", "length", "cancelled", "expired"]
 
 WAITING: Final = "waiting"
 PREFILLING: Final = "prefilling"
@@ -47,6 +47,9 @@ EDGES: Final[tuple[Edge, ...]] = (
     Edge("cancel", WAITING, DONE, "Rule 9: between ticks, at once"),
     Edge("cancel", PREFILLING, DONE, "Rule 9: between ticks, at once; frees its blocks"),
     Edge("cancel", DECODING, DONE, "Rule 9: between ticks, at once; frees its blocks"),
+    Edge("expire", WAITING, DONE, "Rule 9: its time has come, as a cancel"),
+    Edge("expire", PREFILLING, DONE, "Rule 9: its deadline has come, as a cancel"),
+    Edge("expire", DECODING, DONE, "Rule 9: its deadline has come, as a cancel"),
 )
 """Every edge there is. Nothing leaves `done`."""
 

@@ -120,7 +120,7 @@ def _path_nodes(history: RunHistory, life: Life) -> Iterable[Node]:
 def _is_straight(edge: LifecycleEdge) -> bool:
     """Tell whether an edge is a step of an undisturbed life."""
     one_on = PHASES.index(edge.dest) == PHASES.index(edge.source) + 1
-    return one_on and edge.event != "cancel"
+    return one_on and edge.event not in ("cancel", "expire")
 
 
 def duration_text(seconds: float) -> str:

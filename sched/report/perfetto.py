@@ -108,7 +108,7 @@ def _life_events(history: RunHistory, life: Life, process: int, thread: int) -> 
             "args": about,
         }
     for move in life.moves:
-        if move.event in ("preempt", "cancel"):
+        if move.event in ("preempt", "cancel", "expire"):
             yield {
                 "ph": "i",
                 "s": "t",

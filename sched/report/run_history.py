@@ -12,6 +12,7 @@ from batchproof.sched.errors import InputError
 from batchproof.sched.run_recording import (
     Cancel,
     End,
+    Expire,
     Header,
     PromptSlice,
     Refuse,
@@ -153,7 +154,9 @@ class RunHistory:
                 case Refuse():
                     self.refusals.append(record)
                 case Cancel():
-                    self._cancel(record)
+                    self._end_between_ticks(record, "cancel", "cancelled")
+                case Expire():
+                    self._end_between_ticks(record, "expire", "expired")
                 case Tick():
                     self._tick(record)
                 case End():
@@ -198,10 +201,10 @@ class RunHistory:
             )
         )
 
-    def _cancel(self, record: Cancel) -> None:
+    def _end_between_ticks(self, record: Cancel | Expire, event: Event, reason: str) -> None:
         index = self._index(record.id)
         self._waiting -= self.lives[index].phase == WAITING
-        self._end(record.id, "cancel", "cancelled", record.at)
+        self._end(record.id, event, reason, record.at)
         self._release(index, len(self.ticks))
 
     def _tick(self, record: Tick) -> None:

@@ -95,7 +95,7 @@ def _plots(history: RunHistory) -> Iterable[str]:
     for life in history.lives:
         if life.first_token_at is not None:
             ttft[life.user].append(life.first_token_at - life.submitted_at)
-        if life.ended_at is not None and life.finish_reason != "cancelled":
+        if life.ended_at is not None and life.finish_reason not in ("cancelled", "expired"):
             latency[life.user].append(life.ended_at - life.submitted_at)
             stays = (stay for stay in life.stays() if stay.phase == WAITING)
             queued[life.user].append(sum((stay.end or end) - stay.start for stay in stays))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from batchproof.sched.metrics import REQUEST_ENDS
 from batchproof.sched.report.text import number_table, table
 
 USERS_SHOWN: Final = 16
@@ -53,7 +54,7 @@ def run_title(result: Mapping[str, Any]) -> str:
 def reconciled(result: Mapping[str, Any]) -> str:
     """Return what became of the submitted requests, as a sum."""
     requests = result["requests"]
-    parts = [f"{name} {requests[name]:,}" for name in ("finished", "cancelled", "refused")]
+    parts = [f"{name} {requests[name]:,}" for name in REQUEST_ENDS]
     if result["unfinished"]:
         parts.append(f"unfinished {result['unfinished']:,}")
     if result["lost"]:

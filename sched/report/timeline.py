@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from batchproof.sched.report.html_page import html_page, html_text
 from batchproof.sched.report.lifecycle_graph import duration_text
 from batchproof.sched.report.run_history import Life, RunHistory
-from batchproof.spec.lifecycle import PHASES
+from batchproof.spec.lifecycle import PHASES, FinishReason
 
 _SCRIPTS: Final = (
     "timeline_model.js",
@@ -27,7 +27,7 @@ _SCRIPTS: Final = (
     "timeline_input.js",
     "timeline_main.js",
 )
-_REASONS: Final = ("eos", "length", "cancelled")
+_REASONS: Final[tuple[FinishReason, ...]] = get_args(FinishReason)
 
 
 def timeline_page(history: RunHistory, title: str) -> str:
@@ -156,7 +156,8 @@ def _figures(history: RunHistory) -> Iterator[tuple[str, str]]:
     reasons = Counter(life.finish_reason for life in lives)
     yield "requests", f"{len(lives):,}"
     yield "finished", f"{reasons['eos'] + reasons['length']:,}"
-    for name, count in (("cancelled", reasons["cancelled"]), ("unfinished", reasons[None])):
+    for name, reason in (("cancelled", "cancelled"), ("expired", "expired"), ("unfinished", None)):
+        count = reasons[reason]
         if count:
             yield name, f"{count:,}"
     if history.refusals:

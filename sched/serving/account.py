@@ -13,12 +13,13 @@ class Account:
     submitted: int
     finished: int
     cancelled: int
+    expired: int
     refused: int
     live: int
     blocks: int
     free_blocks: int
     delivered: int
-    """Finished requests that the server was handed."""
+    """Finished and expired requests that the server was handed."""
     cancellations: int
     """Cancellations of the server that found their request live."""
     violations: int | None
@@ -39,12 +40,12 @@ class Account:
 
     def faults(self) -> list[str]:
         """Return what does not add up once nothing is to be live: empty if nothing was lost."""
-        ended = self.finished + self.cancelled + self.refused
+        ended = self.finished + self.cancelled + self.expired + self.refused
         equal = {
-            "submitted = finished + cancelled + refused": (self.submitted, ended),
+            "submitted = finished + cancelled + expired + refused": (self.submitted, ended),
             "live = 0": (self.live, 0),
             "free blocks = all blocks": (self.free_blocks, self.blocks),
-            "delivered = finished": (self.delivered, self.finished),
+            "delivered = finished + expired": (self.delivered, self.finished + self.expired),
             "cancellations = cancelled": (self.cancellations, self.cancelled),
             "violations = 0": (self.violations or 0, 0),
         }
@@ -61,5 +62,6 @@ class Account:
     def __str__(self) -> str:
         return (
             f"{self.submitted} submitted = {self.finished} finished + {self.cancelled} cancelled "
-            f"+ {self.refused} refused; {self.free_blocks} of {self.blocks} blocks free"
+            f"+ {self.expired} expired + {self.refused} refused; "
+            f"{self.free_blocks} of {self.blocks} blocks free"
         )

@@ -23,6 +23,7 @@ FINISHED_REASONS: Final[dict[FinishReason, str]] = {
     "eos": "stop",
     "length": "length",
     "cancelled": "abort",
+    "expired": "abort",
 }
 """Finish reason -> what OpenAI's API and vLLM's metrics call it."""
 
@@ -133,6 +134,10 @@ class ServingMetrics(SilentObserver):
     def cancelled(self, sequence: Sequence, now: float) -> None:
         """Hear of a cancelled request."""
         self._forget(sequence, "cancelled")
+
+    def expired(self, sequence: Sequence, now: float) -> None:
+        """Hear of a request that has expired."""
+        self._forget(sequence, "expired")
 
     def ticked(
         self, batch: Batch, tokens: SequenceOf[int], ended: SequenceOf[Sequence], now: float

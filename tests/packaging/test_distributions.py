@@ -107,7 +107,7 @@ print(done[0].generated == sched.executor.expected_output(done[0]), sorted(sched
 def test_the_installed_command_line_runs(python: Path) -> None:
     out = json.loads(run(python, "-m", "batchproof", "run", "--json", "--seed", "1"))
     counts = out["requests"]
-    assert counts["submitted"] == counts["finished"] + counts["cancelled"] + counts["refused"] > 0
+    assert 2 * counts["submitted"] == sum(counts.values()) > 0
 
 
 def test_import_sched_stays_the_standard_librarys(python: Path) -> None:

@@ -102,6 +102,7 @@ def test_many_users_are_cut_and_long_names_too() -> None:
             "submitted": 5,
             "finished": 2,
             "cancelled": 0,
+            "expired": 0,
             "refused": 1,
             "output_tokens": 7,
             "preemptions": 0,

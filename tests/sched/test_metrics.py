@@ -193,7 +193,7 @@ class TestCounting:
         assert stats["latency_s"]["max"] == 2
         assert stats["tokens"]["output"] == 4
         assert stats["users"]["u"]["output_tokens"] == 4
-        assert stats["finish_reasons"] == {"eos": 0, "length": 1, "cancelled": 1}
+        assert stats["finish_reasons"] == {"eos": 0, "length": 1, "cancelled": 1, "expired": 0}
 
     def test_recomputation_is_counted_and_is_not_throughput(self) -> None:
         scheduler = by_the_second()

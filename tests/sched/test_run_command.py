@@ -14,6 +14,7 @@ import pytest
 
 from batchproof import Limits, Scheduler
 from batchproof.sched.cli import run_cli
+from batchproof.sched.metrics import REQUEST_ENDS
 from batchproof.sched.request_gen import PoissonWorkload
 
 CONVERSATION = Path(__file__).parents[3] / "shared/traces/AzureLLMInferenceTrace_conv.csv"
@@ -56,6 +57,7 @@ def test_the_default_run_is_worth_looking_at(batchproof):
         "submitted": 2000,
         "finished": 2000,
         "cancelled": 0,
+        "expired": 0,
         "refused": 0,
     }
     assert len(result["users"]) == 8
@@ -65,7 +67,7 @@ def test_the_default_run_is_worth_looking_at(batchproof):
 
 def test_json_is_one_object_with_all_that_was_promised(batchproof):
     result = json_of(batchproof, *SMALL)
-    assert set(result["requests"]) == {"submitted", "finished", "cancelled", "refused"}
+    assert set(result["requests"]) == {"submitted", *REQUEST_ENDS}
     assert set(result["metrics"]) == {
         "throughput_tokens_per_sec",
         "avg_latency_s",
@@ -98,7 +100,7 @@ def test_the_table_shows_the_figures_and_every_user(batchproof):
     code, out, err = batchproof(*SMALL, "--users", "3")
     result = json_of(batchproof, *SMALL, "--users", "3")
     assert (code, err) == (0, "")
-    assert "submitted 60 = finished 60 + cancelled 0 + refused 0\n" in out
+    assert "submitted 60 = finished 60 + cancelled 0 + expired 0 + refused 0\n" in out
     assert f"throughput          {result['metrics']['throughput_tokens_per_sec']:.1f} tok" in out
     latency = next(line.split() for line in out.splitlines() if line.startswith("latency"))
     names = ("p50", "p90", "p99", "mean", "max")
@@ -122,17 +124,23 @@ def test_many_users_are_cut_in_the_table_and_whole_in_json(batchproof):
 def test_what_can_never_fit_is_refused_and_counted(batchproof, trace_file):
     path = trace_file("18:00:00,10,5", "18:00:01,4000,98", "18:00:02,4000,97")
     result = json_of(batchproof, "run", path)
-    assert result["requests"] == {"submitted": 3, "finished": 2, "cancelled": 0, "refused": 1}
+    assert result["requests"] == {
+        "submitted": 3,
+        "finished": 2,
+        "cancelled": 0,
+        "expired": 0,
+        "refused": 1,
+    }
     assert result["refusals"] == {"infeasible": 1}
     out = batchproof("run", path)[1]
-    assert "submitted 3 = finished 2 + cancelled 0 + refused 1\n" in out
+    assert "submitted 3 = finished 2 + cancelled 0 + expired 0 + refused 1\n" in out
     assert "refused 1: could not fit even alone in 256 blocks\n" in out
 
 
 def test_lengths_of_a_trace_are_what_the_trace_says(batchproof, trace_file):
     path = trace_file(*(f"18:00:{second:02},20,100" for second in range(60)))
     result = json_of(batchproof, "run", path)
-    assert result["finish_reasons"] == {"eos": 0, "length": 60, "cancelled": 0}
+    assert result["finish_reasons"] == {"eos": 0, "length": 60, "cancelled": 0, "expired": 0}
     assert result["tokens"]["output"] == 6000
     assert json_of(batchproof, "run", path, "--eos-rate", "1")["tokens"]["output"] == 60
 
@@ -284,7 +292,7 @@ def test_a_lost_request_is_said(batchproof, monkeypatch):
     monkeypatch.setattr(Scheduler, "submit", forgetful)
     code, out, err = batchproof(*SMALL)
     assert code == 1
-    assert "submitted 59 = finished 59 + cancelled 0 + refused 0 + LOST 1\n" in out
+    assert "submitted 59 = finished 59 + cancelled 0 + expired 0 + refused 0 + LOST 1\n" in out
     assert err == "batchproof: 1 requests were lost: please report it\n"
 
 
@@ -328,6 +336,7 @@ def test_the_beginning_of_the_conversation_trace_runs_to_its_end(batchproof):
         "submitted": 400,
         "finished": len(fitting),
         "cancelled": 0,
+        "expired": 0,
         "refused": 400 - len(fitting),
     }
     assert result["tokens"]["output"] == sum(fitting)
@@ -341,6 +350,7 @@ def test_the_whole_conversation_trace_runs_to_its_end(batchproof):
         "submitted": 19_366,
         "finished": 17_755,
         "cancelled": 0,
+        "expired": 0,
         "refused": 1_611,
     }
     assert result["tokens"]["output"] == 3_977_321

@@ -124,7 +124,7 @@ def test_none_is_taken_while_a_batch_is_out() -> None:
 
 ALTERATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "not a snapshot": (lambda data: data.update(format="x"), "not a snapshot"),
-    "another version": (lambda data: data.update(version=99), "version 99; .* reads version 1"),
+    "another version": (lambda data: data.update(version=99), "version 99; .* reads version 2"),
     "cut short": (lambda data: data.pop("requests"), "cut short or altered: requests"),
     "more than there should be": (lambda data: data.update(more=1), "altered: more"),
     "a token altered": (lambda data: data["requests"][0]["prompt"].append(1), "digest"),

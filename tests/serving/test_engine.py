@@ -269,17 +269,20 @@ def test_the_first_violation_of_a_property_ends_the_service() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"submitted": 11}, "submitted = finished + cancelled + refused, but 11 is not 10"),
+        (
+            {"submitted": 11},
+            "submitted = finished + cancelled + expired + refused, but 11 is not 10",
+        ),
         ({"live": 1}, "live = 0, but 1 is not 0"),
         ({"free_blocks": 7}, "free blocks = all blocks, but 7 is not 8"),
-        ({"delivered": 6}, "delivered = finished, but 6 is not 7"),
+        ({"delivered": 6}, "delivered = finished + expired, but 6 is not 7"),
         ({"violations": 1}, "violations = 0, but 1 is not 0"),
         ({"cancellations": 3}, "cancellations = cancelled, but 3 is not 2"),
     ],
 )
 def test_an_account_that_does_not_add_up_says_where(change: dict[str, int], fault: str) -> None:
     sound = Account(
-        submitted=10, finished=7, cancelled=2, refused=1, live=0,
+        submitted=10, finished=6, cancelled=2, expired=1, refused=1, live=0,
         blocks=8, free_blocks=8, delivered=7, cancellations=2, violations=None,
     )  # fmt: skip
     assert sound.faults() == []

@@ -29,9 +29,9 @@ def worked() -> tuple[Scheduler, ServingMetrics]:
     metrics = ServingMetrics(SMALL, "test")
     scheduler = Scheduler(SMALL, executor=a_gpu(eos_rate=0.05), observer=metrics)
     for i in range(40):
-        scheduler.submit(
-            a_request(f"r{i}", prompt=1 + i % 9, max_tokens=1 + i % 20, user=f"u{i % 3}")
-        )
+        request = a_request(f"r{i}", prompt=1 + i % 9, max_tokens=1 + i % 20, user=f"u{i % 3}")
+        request.deadline_s = 0.02 if i % 13 == 0 else None
+        scheduler.submit(request)
     for prompt in (0, 1_000):
         with pytest.raises(RequestError):
             scheduler.submit(a_request("bad", prompt=prompt))
@@ -54,11 +54,12 @@ def test_the_figures_are_those_that_the_scheduler_counts() -> None:
     requests, reasons, ttft = stats["requests"], stats["finish_reasons"], stats["ttft_s"]
     assert min(reasons.values()) > 0
     assert stats["preemptions"] > 0
+    aborted = reasons["cancelled"] + reasons["expired"]
     assert {
         "stop": seen["request_success_total", "stop"],
         "length": seen["request_success_total", "length"],
         "abort": seen["request_success_total", "abort"],
-    } == {"stop": reasons["eos"], "length": reasons["length"], "abort": reasons["cancelled"]}
+    } == {"stop": reasons["eos"], "length": reasons["length"], "abort": aborted}
     assert seen["requests_refused_total", "invalid"] == 1
     assert seen["requests_refused_total", "infeasible"] == 1
     assert seen["num_preemptions_total",] == stats["preemptions"]

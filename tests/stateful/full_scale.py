@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 from zlib import crc32
 
@@ -23,6 +24,9 @@ SEATS = (40, 64)
 USERS = 12
 EOS_EVERY = (0, 15, 60)
 """One token in so many is EOS; none for 0."""
+NEVER = (inf, inf)
+WITHIN_S = ((0.3, inf), (3.0, inf), (inf, 0.2), (4.0, 0.5))
+"""Seconds until a request expires, and until it does unless it is admitted."""
 QUEUE_BOUNDS: tuple[dict[str, int], ...] = (
     {},
     {"max_waiting_requests": 60, "max_waiting_requests_per_user": 12},
@@ -126,9 +130,13 @@ class FullScale(RuleBasedStateMachine):
         self.names = 0
         self.prompts: dict[str, tuple[list[int], int]] = {}
         """Live request -> its prompt and max_tokens, as submitted."""
+        self.times: dict[str, tuple[float, float]] = {}
+        """Live request -> its deadline, and when it is to be admitted for the first time."""
+        self.unreported: set[str] = set()
+        """Requests that have expired, and that no tick has returned yet."""
         self.full = 0
         """Ticks after which no block was free."""
-        self.submit("growing", 50, 0, spread=True)
+        self.submit("growing", 50, 0, spread=True, within=NEVER)
 
     # --- users ----------------------------------------------------------------
 
@@ -137,14 +145,18 @@ class FullScale(RuleBasedStateMachine):
         count=st.integers(1, 20),
         user=st.integers(0, USERS - 1),
         spread=st.booleans(),
+        within=st.sampled_from((NEVER, NEVER, *WITHIN_S)),
     )
-    def submit(self, kind: str, count: int, user: int, spread: bool) -> None:
+    def submit(
+        self, kind: str, count: int, user: int, spread: bool, within: tuple[float, float]
+    ) -> None:
         """Submit some requests of about one size, of one user or of several."""
         prompt, most = SIZES[kind]
         for index in range(count):
             whose = (user + index * spread) % USERS
             name = f"r{self.names}"
-            self._submit(name, f"u{whose}", prompt + 7 * index % 50, most + index % 9)
+            size = (prompt + 7 * index % 50, most + index % 9)
+            self._submit(name, f"u{whose}", *size, within=within)
             self.names += 1
         self._check()
 
@@ -158,6 +170,8 @@ class FullScale(RuleBasedStateMachine):
             "no tokens": Request("u0", [1], 0, "bad"),
             "duplicate": Request("u0", [1], 1, next(iter(self.prompts))),
             "no user": Request("", [1], 1, "bad"),
+            "a deadline that is over": Request("u", [1], 1, "bad", deadline_s=self.model.now()),
+            "no patience": Request("u", [1], 1, "bad", max_queue_time_s=0),
         }
         before = self._core()
         for what, request in bad.items():
@@ -179,8 +193,7 @@ class FullScale(RuleBasedStateMachine):
         assert self.scheduler.cancel(request.request_id)
         assert not self.scheduler.cancel(request.request_id), "cancelled twice"
         assert request.finish_reason == "cancelled"
-        self._check_tokens(request)
-        del self.prompts[request.request_id]
+        self._forget(request)
         if data.draw(st.booleans(), label="again"):
             self._submit(request.request_id, request.user_id, 20, 5)
             reached("an id used again")
@@ -199,13 +212,16 @@ class FullScale(RuleBasedStateMachine):
     @rule(failures=st.permutations(FAILURES))
     def failed_ticks(self, failures: Sequence[str]) -> None:
         """Let the executor fail: nothing of the tick happened, and it can be tried again."""
-        before = self.scheduler.snapshot()
         for failure in failures[:3]:
+            self._let_expire()
+            if not self.prompts:
+                break
+            before = self.scheduler.snapshot()
             self.model.failure = failure
             with pytest.raises((ConnectionError, ExecutorError)):
                 self.scheduler.tick()
             reached(f"failed tick: {failure}")
-        assert self.scheduler.snapshot() == before, "a failed tick left a trace"
+            assert self.scheduler.snapshot() == before, "a failed tick left a trace"
         self._tick()
 
     @precondition(lambda self: self.prompts)
@@ -237,7 +253,7 @@ class FullScale(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         patience = sum(len(prompt) + most for prompt, most in self.prompts.values()) + 10
-        while self.prompts:
+        while self.prompts or self.unreported:
             assert patience, f"not at an end: {self.scheduler.stats()['live']}"
             patience -= 1
             self._tick(check=patience % 16 == 0)
@@ -251,12 +267,29 @@ class FullScale(RuleBasedStateMachine):
 
     # --- what is checked ----------------------------------------------------------
 
-    def _submit(self, name: str, user: str, prompt: int, most: int) -> None:
+    def _submit(
+        self,
+        name: str,
+        user: str,
+        prompt: int,
+        most: int,
+        within: tuple[float, float] = NEVER,
+    ) -> None:
         tokens = prompt_of(name, prompt)
-        request = Request(user, tokens, most, name)
+        now = self.model.now()
+        deadline, patience = within
+        request = Request(
+            user,
+            tokens,
+            most,
+            name,
+            deadline_s=now + deadline if deadline < inf else None,
+            max_queue_time_s=patience if patience < inf else None,
+        )
         if self._has_room(user, prompt):
             self.scheduler.submit(request)
             self.prompts[name] = (tokens, most)
+            self.times[name] = (now + deadline, now + patience)
             return
         before = self._core()
         with pytest.raises(QueueFullError):
@@ -277,19 +310,58 @@ class FullScale(RuleBasedStateMachine):
         return all(would_be[name] <= most for name, most in self.limits.queue_bounds.items())
 
     def _tick(self, *, check: bool = True) -> None:
-        if not self.prompts:
+        if not self.scheduler.has_active():
             return
+        due = self.unreported | self._due()
+        self.model.chosen = set()
         ended = self.scheduler.tick()
         assert {r.request_id for r in ended if r.finish_reason == "eos"} == self.model.chosen
+        expired = [r.request_id for r in ended if r.finish_reason == "expired"]
+        assert sorted(expired) == sorted(due), "who has expired is returned, once"
         for request in ended:
+            if request.request_id in self.unreported:
+                continue
             assert request.request_id in self.prompts, f"{request} is reported and not live"
-            self._check_tokens(request)
-            del self.prompts[request.request_id]
+            reached(
+                f"expired after {'tokens' if request.generated else 'none'}",
+                request.finish_reason == "expired",
+            )
+            self._forget(request)
+        self.unreported = set()
+        for request in self.scheduler.active_requests():
+            if request.phase != "waiting":
+                self._was_admitted(request.request_id)
         held = sum(map(len, blocks_of(self.scheduler).values()))
         self.full += held == self.limits.max_kv_blocks
         reached("full pool", held == self.limits.max_kv_blocks)
         if check:
             self._check()
+
+    def _due(self) -> set[str]:
+        """Look through all live requests for those whose time has come."""
+        now = self.model.now()
+        return {name for name, times in self.times.items() if min(times) <= now}
+
+    def _was_admitted(self, name: str) -> None:
+        deadline, _ = self.times[name]
+        self.times[name] = (deadline, inf)
+
+    def _let_expire(self) -> None:
+        """Let the requests expire whose time has come, by a tick that is given up."""
+        due = self._due()
+        requests = {r.request_id: r for r in self.scheduler.active_requests()}
+        batch = self.scheduler.schedule()
+        assert not due & {share.request_id for share in batch}, "it has expired and is scheduled"
+        self.scheduler.abandon(batch)
+        for name in due:
+            assert requests[name].finish_reason == "expired"
+            self._forget(requests[name])
+            self.unreported.add(name)
+            reached("expired though the tick was given up")
+
+    def _forget(self, request: Request) -> None:
+        self._check_tokens(request)
+        del self.prompts[request.request_id], self.times[request.request_id]
 
     def _check_tokens(self, request: Request) -> None:
         """Check the tokens against those of the request alone, which EOS cuts short."""

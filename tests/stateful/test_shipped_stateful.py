@@ -7,6 +7,10 @@ RUNS = settings(max_examples=40, stateful_step_count=30)
 if settings.get_current_profile_name() == "deep":
     RUNS = settings(max_examples=1_000, stateful_step_count=60)
 
+BAD = (
+    *("infeasible", "empty", "no tokens", "duplicate", "no user"),
+    *("a deadline that is over", "no patience"),
+)
 MUST_OCCUR = (
     "preemption",
     "growth",
@@ -20,10 +24,13 @@ MUST_OCCUR = (
     "cancelled while decoding",
     "an id used again",
     "refused: queue full",
+    "expired after none",
+    "expired after tokens",
+    "expired though the tick was given up",
     "restored",
     "restored, memory lost",
     "resident recomputed after a restart",
-    *(f"refused: {what}" for what in ("infeasible", "empty", "no tokens", "duplicate", "no user")),
+    *(f"refused: {what}" for what in BAD),
     *(f"failed tick: {failure}" for failure in FAILURES),
 )
 
