@@ -113,6 +113,7 @@ def objection_to_tick(system: System, state: State, work: Work) -> str | None:
 
 
 def _objections(system: System, state: State, work: Work) -> Iterator[str]:
+    # Only the first is ever asked for: what follows one may rely on its absence.
     limits, (preempt, admit, feed) = system.limits, work
     lives = {live.request: live for live in state.live}
     tokens = dict(feed)
@@ -121,7 +122,6 @@ def _objections(system: System, state: State, work: Work) -> Iterator[str]:
         yield "rule 1: a request is named twice"
     if not {*preempt, *admit, *tokens} <= lives.keys():
         yield "rule 1: a request that is not live is scheduled"
-        return
     if any(lives[i].phase not in RESIDENT for i in preempt):
         yield "rule 1: a request that is not resident is preempted"
     if any(lives[i].phase != WAITING for i in admit):

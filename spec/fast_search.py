@@ -245,7 +245,7 @@ class FastSearch:
             hits = np.flatnonzero(step.after == packed)
             if len(hits):
                 return int(step.before[hits[0]])
-        raise ModelError(f"model {self.model.plain.name!r}: packed state {packed} comes from none")
+        raise AssertionError(f"{packed} comes from none")  # pragma: no cover - it was reached
 
     def _decide_states(self, level: States) -> None:
         invariants = [prop for prop in self._properties if prop.kind == "invariant"]

@@ -212,24 +212,21 @@ def _where_disabled(graph: Graph, component: Sequence[int], fairness: int) -> li
 def _shortest_path(
     search: Search, graph: Graph, pending: bytearray, starts: Sequence[int], goals: set[int]
 ) -> list[int]:
-    """Return the shortest run from an initial state, through a start, pending until a goal."""
+    """Return the shortest run from an initial state, through a start, pending until a goal.
+
+    Every step is of length one, and a start is as near as its depth: so who is
+    met first is met on a shortest way. Some start leads to a goal.
+    """
     origin = dict.fromkeys(starts, -1)
-    lengths = {number: search.depth_of(number) for number in starts}
-    heap = [(length, number) for number, length in lengths.items()]
+    heap = [(search.depth_of(number), number) for number in starts]
     heapify(heap)
-    while heap:
-        length, number = heappop(heap)
-        if length > lengths[number]:
-            continue
-        if number in goals:
-            break
+    length, number = heappop(heap)
+    while number not in goals:
         for target in _targets(graph, pending, number):
-            if length + 1 < lengths.get(target, length + 2):
-                lengths[target] = length + 1
+            if target not in origin:
                 origin[target] = number
                 heappush(heap, (length + 1, target))
-    else:
-        raise AssertionError("a goal that no start leads to")
+        length, number = heappop(heap)
     path = [number]
     while origin[path[-1]] >= 0:
         path.append(origin[path[-1]])

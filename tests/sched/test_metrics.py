@@ -338,6 +338,19 @@ class TestQuantiles:
         assert one.count == both.count
         assert repr(one.summary()) == repr(both.summary())
 
+    @pytest.mark.parametrize("length", [0, 3, 30], ids=["nothing", "exact", "sketched"])
+    def test_restored_are_as_those_that_the_state_was_taken_of(self, length: int) -> None:
+        taken, restored = Quantiles(exact_max=20), Quantiles(exact_max=20)
+        for index in range(length):
+            taken.add(index / 4)  # the first is 0, which a sketch counts apart
+        state = json.loads(json.dumps(taken.state()))
+        restored.restore(state)
+        assert repr(restored.summary()) == repr(taken.summary())
+        assert restored.state() == taken.state()
+        for quantiles in (taken, restored):
+            quantiles.add(99.0)
+        assert repr(restored.summary()) == repr(taken.summary())
+
     def test_of_nothing_are_nan(self) -> None:
         assert all(isnan(value) for value in Quantiles().summary().values())
         assert repr(Quantiles().max) == repr(nan)
@@ -380,6 +393,13 @@ class TestBoundedMemory:
         for number in range(USERS_MAX + 50):
             metrics.refused(f"user-{number}")
         assert metrics.users["loyal"].live == 1
+
+    def test_no_user_is_added_up_while_all_have_live_requests(self) -> None:
+        metrics = Metrics(8)
+        for number in range(USERS_MAX + 2):
+            metrics.submitted(Sequence(a_request("r", user=f"u{number}"), (1,), number, 0.0))
+        assert len(metrics.users) == USERS_MAX + 2
+        assert OTHERS not in metrics.users
 
     def test_refusals_alone_keep_nothing_that_grows(self) -> None:
         scheduler = Scheduler(SMALL, executor=a_gpu())

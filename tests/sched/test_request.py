@@ -2,6 +2,7 @@
 
 import copy
 from array import array
+from collections import UserList
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,20 @@ def test_any_sequence_of_ints_is_a_prompt_and_means_the_same(kind: Any) -> None:
     scheduler.submit(request)
     run_to_end(scheduler)
     assert request.generated == gpu.expected_output(Request("u", [5, 6, 7], 5, "r"))
+
+
+def test_a_prompt_that_fails_while_it_is_read_is_refused_like_any_other() -> None:
+    class Torn(UserList[int]):
+        reads = 0
+
+        def __iter__(self) -> Any:
+            self.reads += 1
+            if self.reads == 1:
+                raise TypeError("changed while it was read")
+            return super().__iter__()
+
+    with pytest.raises(InvalidRequestError, match="prompt is not a sequence of token ids"):
+        Scheduler(SMALL).submit(Request("u", Torn([1, 2]), 1, "r"))
 
 
 def test_a_prompt_of_one_numpy_int_can_be_fed() -> None:

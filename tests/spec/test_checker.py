@@ -365,6 +365,15 @@ def test_initial_states_that_differ_or_are_none():
         check(Empty())
 
 
+def test_initial_states_that_raise():
+    class Broken(Die):
+        def initial(self):
+            return [1 // 0]
+
+    with pytest.raises(ModelError, match=r"initial\(\) raised ZeroDivisionError"):
+        check(Broken())
+
+
 def test_successors_that_raise():
     class Broken(Die):
         def successors(self, state):
@@ -430,6 +439,12 @@ def test_canonical_that_folds_too_much_is_noticed():
         verify(Overfolded())
     with pytest.raises(ModelError, match="canonical folds 1 together with a state that has other"):
         check(Overfolded())
+
+
+def test_canonical_that_hides_which_step_broke_a_property_is_noticed():
+    never_won = step("never-won", lambda before, event, after: event != "win")
+    with pytest.raises(ModelError, match="canonical folds 1 together with a state that has other"):
+        check(Overfolded(), [never_won])
 
 
 def test_canonical_that_folds_fair_steps_with_others_is_noticed():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec.toys import Die
 
 from batchproof.spec.checker import DEADLOCK, Limits, ModelError, PropertyError, check
 from batchproof.spec.fast_check import check_packed
@@ -23,7 +24,7 @@ from batchproof.spec.mini_batch_family import (
     properties_of,
 )
 from batchproof.spec.mini_batch_packed import PackedMiniBatch
-from batchproof.spec.packed import successors
+from batchproof.spec.packed import Move, successors
 from batchproof.spec.property import Property
 from batchproof.spec.reduction import verify
 from batchproof.spec.search import Search
@@ -227,10 +228,57 @@ def test_states_that_do_not_fit_are_refused():
         check_packed(PackedMiniBatch(BOUNDS["R30"].parameters))
 
 
-def test_property_that_looks_at_more_than_the_view_is_refused():
-    names = Property("names", "r0 runs first", "test", "invariant", lambda s: s.running[:1] != (1,))
+@pytest.mark.parametrize(("kind", "first"), [("invariant", 1), ("liveness", 0)])
+def test_property_that_looks_at_more_than_the_view_is_refused(kind, first):
+    names = Property("names", "another first", "test", kind, lambda s: s.running[:1] != (first,))
     with pytest.raises(PropertyError, match="'names' looks at more than the packed model's view"):
         check_packed(PackedMiniBatch(BOUNDS["C1"].parameters), [names])
+
+
+def test_an_obligation_that_ends_with_its_trigger_is_left_to_the_plain_search():
+    empty = Property(
+        "idle-again",
+        "who runs stops",
+        "test",
+        "liveness",
+        lambda state: not state.running,
+        trigger=lambda state: len(state.running) > 1,
+    )
+    packed = check_packed(PackedMiniBatch(BOUNDS["C1"].parameters), [empty])
+    plain = check(MiniBatch(BOUNDS["C1"].parameters), [empty])
+    assert packed["idle-again"].outcome == plain["idle-again"].outcome == "holds"
+    assert packed["idle-again"].note == plain["idle-again"].note
+
+
+class PackedDie:
+    """A die in integers: the state is the face, all of it view; `throws` are its moves."""
+
+    rest_bits = 0
+
+    def __init__(self, *throws: int) -> None:
+        self.plain, self._throws = Die(), throws
+
+    def initial(self):
+        return [0]
+
+    def moves(self, view):
+        return [Move(0, ())] if view else [Move(face, ()) for face in self._throws]
+
+    def unpack(self, packed):
+        return packed
+
+
+def test_packed_model_that_leaves_the_plain_one_is_refused():
+    small = Property("small", "no step shows a six", "test", "step", lambda s, e, t: t != 6)
+    report = check_packed(PackedDie(1, 2, 3, 4, 5, 6), [small])
+    assert report["small"].outcome == "violated"
+    with pytest.raises(ModelError, match="the packed step 0 -> 7 is none of the plain model"):
+        check_packed(PackedDie(7), [small])
+
+
+def test_packed_model_whose_moves_do_not_fit_is_refused():
+    with pytest.raises(ModelError, match="more than 63 bits"):
+        check_packed(PackedDie(1 << 63))
 
 
 def test_fairness_of_ticks_is_needed_by_nothing_here():
