@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ENGINES ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help run test deep lint format types imports proofs package coverage clean
+.PHONY: help run test deep lint format types imports proofs tlc package coverage clean
 .PHONY: test-engines test-transformers test-vllm
 
 help:  ## List what there is to make
@@ -40,6 +40,10 @@ imports: $(VENV)/.ready  ## Check that imports go one way
 proofs: $(VENV)/.ready  ## Visit every reachable state of the specification, and of the shipped code
 	$(BIN)/batchproof check
 	$(BIN)/batchproof check --target scheduler
+
+tlc: $(VENV)/.ready  ## Let TLC, TLA+'s model checker, visit the same states
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tlc]'
+	$(BIN)/python -m pytest -m 'tlc and not deep' tests/tlaplus
 
 package: $(VENV)/.ready  ## Build wheel and sdist, and test the installed wheel
 	rm -rf dist
