@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence as SequenceOf
 
+from batchproof.sched.blocks import BlockPool
 from batchproof.sched.errors import ExecutorError
 from batchproof.sched.request import Sequence
 
@@ -37,6 +38,27 @@ class Batch(list[Sequence]):
         """The blocks that each of `preempted` held."""
         self.grown: SequenceOf[Sequence] = ()
         self.admitted: SequenceOf[Sequence] = ()
+
+    def take_blocks(self, pool: BlockPool) -> None:
+        """Let the preempted give up their blocks; those that grow or are admitted take theirs."""
+        for sequence in self.preempted:
+            self.evicted.append(sequence.blocks)
+            pool.give(sequence.blocks)
+            sequence.blocks = []
+        for sequence in self.grown:
+            sequence.blocks += pool.take(1)
+        for sequence in self.admitted:
+            sequence.blocks = pool.take(sequence.admission_blocks)
+
+    def return_blocks(self, pool: BlockPool) -> None:
+        """Undo `take_blocks`, the last taken first: all have the blocks that they had."""
+        for sequence in reversed(self.admitted):
+            pool.give(sequence.blocks)
+            sequence.blocks = []
+        for sequence in reversed(self.grown):
+            pool.give([sequence.blocks.pop()])
+        for sequence, blocks in zip(reversed(self.preempted), reversed(self.evicted), strict=True):
+            sequence.blocks = pool.take(len(blocks))
 
 
 def checked_tokens(batch: Batch, tokens: SequenceOf[int]) -> list[int]:

@@ -195,16 +195,7 @@ class Scheduler:
     def abandon(self, batch: Batch) -> None:
         """Undo `schedule`, but for who expired. Raises `MisuseError` if it is not out."""
         self._check_out("abandon", batch)
-        pool = self._roster.pool
-        for sequence in reversed(batch.admitted):
-            pool.give(sequence.blocks)
-            sequence.blocks = []
-        for sequence in reversed(batch.grown):
-            pool.give([sequence.blocks.pop()])
-        for sequence, blocks in zip(
-            reversed(batch.preempted), reversed(batch.evicted), strict=True
-        ):
-            sequence.blocks = pool.take(len(blocks))
+        batch.return_blocks(self._roster.pool)
         self._batch = None
 
     def active_requests(self) -> list[Request]:
@@ -301,7 +292,7 @@ class Scheduler:
 
     def _next_batch(self) -> Batch:
         """Ask the policy, check its plan, and take the memory that it needs."""
-        view, pool = self._roster.look(), self._roster.pool
+        view = self._roster.look()
         plan: Any = self.policy.plan(view)
         grown: Any = check_plan(self.policy.name, plan, view)
 
@@ -311,14 +302,7 @@ class Scheduler:
             batch.append(sequence)
             batch.tokens += tokens
         batch.preempted, batch.admitted, batch.grown = plan.preempt, plan.admit, grown
-        for sequence in plan.preempt:
-            batch.evicted.append(sequence.blocks)
-            pool.give(sequence.blocks)
-            sequence.blocks = []
-        for sequence in batch.grown:
-            sequence.blocks += pool.take(1)
-        for sequence in plan.admit:
-            sequence.blocks = pool.take(sequence.admission_blocks)
+        batch.take_blocks(self._roster.pool)
         self._plan = plan
         if self._observer is not None:
             self._observer.scheduled(batch)

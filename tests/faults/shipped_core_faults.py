@@ -5,6 +5,7 @@ from faults.shipped_fault import ShippedFault
 SCHEDULER = "sched/scheduler.py"
 ROSTER = "sched/roster.py"
 BLOCKS = "sched/blocks.py"
+BATCH = "sched/batch.py"
 
 CORE = (
     ShippedFault(
@@ -24,14 +25,14 @@ CORE = (
     ShippedFault(
         "abandon-forgets-grown",
         "an abandoned batch keeps the blocks that decodes grew by",
-        SCHEDULER,
+        BATCH,
         "            pool.give([sequence.blocks.pop()])\n",
         "            sequence.blocks.pop()\n",
     ),
     ShippedFault(
         "abandon-forgets-admitted",
         "an abandoned batch keeps the blocks of those it admitted",
-        SCHEDULER,
+        BATCH,
         "            pool.give(sequence.blocks)\n"
         "            sequence.blocks = []\n"
         "        for sequence in reversed",
@@ -40,7 +41,7 @@ CORE = (
     ShippedFault(
         "abandon-forgets-preempted",
         "those that an abandoned batch preempted do not get their blocks back",
-        SCHEDULER,
+        BATCH,
         "sequence.blocks = pool.take(len(blocks))",
         "sequence.blocks = []",
         bound="growth",
@@ -48,9 +49,9 @@ CORE = (
     ShippedFault(
         "abandon-out-of-order",
         "an abandoned batch gives blocks back first taken first",
-        SCHEDULER,
-        "for sequence in reversed(batch.admitted):",
-        "for sequence in batch.admitted:",
+        BATCH,
+        "for sequence in reversed(self.admitted):",
+        "for sequence in self.admitted:",
     ),
     ShippedFault(
         "failed-tick-not-undone",
@@ -62,18 +63,18 @@ CORE = (
     ShippedFault(
         "evicted-not-freed",
         "the blocks of a preempted request are not freed",
-        SCHEDULER,
+        BATCH,
         "            pool.give(sequence.blocks)\n"
         "            sequence.blocks = []\n"
-        "        for sequence in batch.grown",
-        "            sequence.blocks = []\n        for sequence in batch.grown",
+        "        for sequence in self.grown",
+        "            sequence.blocks = []\n        for sequence in self.grown",
     ),
     ShippedFault(
         "evicted-still-held",
         "a preempted request keeps its block table",
-        SCHEDULER,
-        "            sequence.blocks = []\n        for sequence in batch.grown",
-        "        for sequence in batch.grown",
+        BATCH,
+        "            sequence.blocks = []\n        for sequence in self.grown",
+        "        for sequence in self.grown",
     ),
     ShippedFault(
         "first-eos-ignored",
