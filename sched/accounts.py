@@ -6,12 +6,14 @@ when a policy reads them. A user whose last request has ended is forgotten.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from batchproof.sched.request import Sequence
 from batchproof.sched.waiting import Line, WaitingQueue
+from batchproof.sched.weights import Weight, per_weight
 
 REQUEST_LOAD: Final = 8
 """What each live request adds to its user's load besides its blocks."""
@@ -19,6 +21,9 @@ USAGE_STEPS: Final = 4
 """Users' memory is compared in steps of the whole memory over this, or of one block."""
 
 _NOBODY_WAITS: Final = Line()
+
+_Key: TypeAlias = tuple[Weight, int]
+"""What users are ordered by: an exact number, and one that no other user has."""
 
 
 class Account:
@@ -34,10 +39,12 @@ class Account:
         "turn",
         "user_id",
         "waiting",
+        "weight",
     )
 
-    def __init__(self, user_id: str, arrival: int, turn: int) -> None:
+    def __init__(self, user_id: str, arrival: int, turn: int, weight: Weight) -> None:
         self.user_id = user_id
+        self.weight = weight
         self.arrival = arrival
         """Its place in the order in which users became active."""
         self.turn = turn
@@ -57,6 +64,13 @@ class Accounts(Mapping[str, Account]):
     def __init__(self, waiting: WaitingQueue, max_kv_blocks: int) -> None:
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
+        self.weights: dict[str, Weight] = {}
+        """The weights that were set, of active users and others; 1 is not kept."""
+        self.weight_sum: Weight = 0
+        """Of the active users."""
+        self.weights_differ = False
+        """Whether active users have more than one weight."""
+        self._active_weights: Counter[Weight] = Counter()
         self._arrivals = count()
         self._admissions = 0
         self._step = max(max_kv_blocks // USAGE_STEPS, 1)
@@ -85,19 +99,34 @@ class Accounts(Mapping[str, Account]):
 
     @property
     def by_load(self) -> Iterator[Account]:
-        """All active users, lightest first, then in order of arrival."""
+        """All active users, lightest per weight first, then in order of arrival."""
         return _refresh(self._by_load, self._stale_load).ascending()
 
     @property
-    def heaviest(self) -> int:
-        """The largest load of any active user; 0 while there is none."""
+    def heaviest(self) -> Weight:
+        """The largest load per weight of any active user; 0 while there is none."""
         return _refresh(self._by_load, self._stale_load).largest()
 
     def arrive(self, user_id: str) -> Account:
         """Open the account of a user who becomes active."""
-        account = Account(user_id, next(self._arrivals), self._admissions)
+        weight = self.weights.get(user_id, 1)
+        account = Account(user_id, next(self._arrivals), self._admissions, weight)
         self._accounts[user_id] = account
+        self._count_weight(weight, 1)
         return account
+
+    def set_weight(self, user_id: str, weight: Weight) -> None:
+        """Give a user a weight, active or not, for good; 1 forgets it."""
+        if weight == 1:
+            self.weights.pop(user_id, None)
+        else:
+            self.weights[user_id] = weight
+        account = self._accounts.get(user_id)
+        if account is not None:
+            self._count_weight(account.weight, -1)
+            self._count_weight(weight, 1)
+            account.weight = weight
+            self._stale_load[account] = None
 
     def state(self) -> dict[str, Any]:
         """Return what does not follow from the live requests: orders, as plain data."""
@@ -171,11 +200,19 @@ class Accounts(Mapping[str, Account]):
         del self._stale_usage[account], self._stale_load[account]
         self._by_usage.place(account, gone=True)
         self._by_load.place(account, gone=True)
+        self._count_weight(account.weight, -1)
         return True
 
-    def _usage(self, account: Account) -> tuple[int, ...] | None:
+    def _usage(self, account: Account) -> _Key | None:
         oldest = next(iter(account.waiting), None)
         return None if oldest is None else (account.held // self._step, oldest.number)
+
+    def _count_weight(self, weight: Weight, users: int) -> None:
+        self.weight_sum += users * weight
+        self._active_weights[weight] += users
+        if not self._active_weights[weight]:
+            del self._active_weights[weight]
+        self.weights_differ = len(self._active_weights) > 1
 
     def _touch(self, account: Account) -> None:
         self._stale_usage[account] = self._stale_load[account] = None
@@ -195,9 +232,9 @@ class _Order:
 
     __slots__ = ("_key", "_keys", "_sorted")
 
-    def __init__(self, key: Callable[[Account], tuple[int, ...] | None]) -> None:
+    def __init__(self, key: Callable[[Account], _Key | None]) -> None:
         self._key = key
-        self._keys: dict[Account, tuple[int, ...]] = {}
+        self._keys: dict[Account, _Key] = {}
         self._sorted: list[tuple[Any, ...]] = []
         """Keys, each followed by its account."""
 
@@ -218,13 +255,16 @@ class _Order:
         """Yield the accounts, the smallest key first."""
         return (entry[-1] for entry in self._sorted)
 
-    def largest(self) -> int:
+    def largest(self) -> Weight:
         """Return the first number of the largest key, or 0."""
-        return int(self._sorted[-1][0]) if self._sorted else 0
+        largest: Weight = self._sorted[-1][0] if self._sorted else 0
+        return largest
 
 
-def _load(account: Account) -> tuple[int, ...]:
-    return account.load, account.arrival
+def _load(account: Account) -> _Key:
+    weight = account.weight  # mostly 1, and this is done for each user whose load changes
+    load = account.load if weight == 1 else per_weight(account.load, weight)
+    return load, account.arrival
 
 
 def _number(sequence: Sequence) -> int:

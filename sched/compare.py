@@ -45,6 +45,8 @@ class Plan:
     loads: tuple[float, ...]
     limits: Limits = field(default_factory=Limits)
     slo: tuple[Objective, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """User -> weight, where it is not 1."""
 
     def setup(self, workload: KnownWorkload, latency: str, policy: str = REFERENCE) -> Setup:
         """Return the set-up of one run."""
@@ -54,6 +56,7 @@ class Plan:
             latency=latency_model(latency),
             seed=workload.seed,
             eos_rate=workload.eos_rate,
+            weights=self.weights,
         )
 
     @property

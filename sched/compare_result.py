@@ -33,6 +33,7 @@ def compare_result(version: str, comparison: Comparison) -> dict[str, Any]:
         "version": version,
         "reference": REFERENCE,
         "limits": asdict(plan.limits),
+        "weights": dict(plan.weights),
         "complete": comparison.complete,
         "workloads": [_workload(workload) for workload in plan.workloads],
         "capacities": [

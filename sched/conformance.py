@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 
 from batchproof.sched.config import Admission, Limits
-from batchproof.sched.errors import InputError
+from batchproof.sched.errors import InputError, LimitsError
 from batchproof.sched.monitor import Monitor
 from batchproof.sched.monitor_facts import TickFacts, Times, Violation
 from batchproof.sched.run_recording import (
@@ -20,7 +20,9 @@ from batchproof.sched.run_recording import (
     RequestRecord,
     Submit,
     Tick,
+    Weight,
 )
+from batchproof.sched.weights import checked_weight
 
 
 class Conformance:
@@ -58,6 +60,8 @@ class Conformance:
                 monitor.cancelled(record.id)
             case Expire():
                 monitor.expired(record.id, record.at)
+            case Weight():
+                self._check_weight(line, record)
             case Tick():
                 if record.tick != monitor.ticks:
                     raise InputError(
@@ -68,6 +72,12 @@ class Conformance:
             case End():
                 self._check_end(line, record)
         return monitor.violations[0] if monitor.violations else None
+
+    def _check_weight(self, line: int, record: Weight) -> None:
+        try:
+            checked_weight(record.user, record.weight)
+        except LimitsError as error:
+            raise InputError(f"{self._where(line)}: {error}") from None
 
     def _check_end(self, line: int, end: End) -> None:
         seen = (self.monitor.ticks, self.monitor.live)

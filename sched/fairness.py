@@ -5,7 +5,7 @@ ever and keeps the time of a latency model.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from math import ceil
@@ -22,6 +22,7 @@ from batchproof.sched.observer import SilentObserver
 from batchproof.sched.policy.protocol import Policy
 from batchproof.sched.request import Request, Sequence
 from batchproof.sched.scheduler import Scheduler
+from batchproof.spec.lifecycle import WAITING
 
 HEAVY: Final = "A"
 LIGHT: Final = "B"
@@ -47,11 +48,13 @@ class Workload:
     limits: Limits = field(default_factory=Limits)
     light_when_full: bool = False
     """Whether the light user's times count from the tick that leaves no memory to admit into."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """User -> weight, where it is not 1."""
 
     def of(self, user: str) -> "Workload":
         """Return the workload of one user alone."""
         jobs = tuple(job for job in self.jobs if job.user == user)
-        return Workload(jobs, self.latency, self.limits)
+        return Workload(jobs, self.latency, self.limits, weights=self.weights)
 
     @property
     def users(self) -> list[str]:
@@ -151,7 +154,7 @@ def run(workload: Workload, policy: str | Policy, *, wall_clock: bool = False) -
     """
     clock = Clock(workload.latency)
     recorder = Recorder(workload.limits.max_kv_blocks)
-    sched = Scheduler(workload.limits, policy, clock, observer=recorder)
+    sched = Scheduler(workload.limits, policy, clock, observer=recorder, weights=workload.weights)
     pending = deque(workload.jobs)
     held_back: list[Job] = []
     if workload.light_when_full:
@@ -179,6 +182,27 @@ def run(workload: Workload, policy: str | Policy, *, wall_clock: bool = False) -
         stats["preemptions"],
         stats["ticks"],
     )
+
+
+def tokens_while_all_wait(workload: Workload, policy: str) -> dict[str, int]:
+    """Return the output tokens that users get until one of them has nothing waiting.
+
+    All requests are there from the start: users who want more than there is.
+    """
+    clock = Clock(workload.latency)
+    sched = Scheduler(workload.limits, policy, clock, weights=workload.weights)
+    requests = [
+        Request(job.user, (1,) * job.prompt, job.output, str(number))
+        for number, job in enumerate(workload.jobs)
+    ]
+    for request in requests:
+        sched.submit(request)
+    while len({r.user_id for r in requests if r.phase == WAITING}) == len(workload.users):
+        sched.tick()
+    tokens = dict.fromkeys(workload.users, 0)
+    for request in requests:
+        tokens[request.user_id] += len(request.generated)
+    return tokens
 
 
 def ttft_ratio(
@@ -291,6 +315,27 @@ def equal_users(rate: float, seed: int, latency: LatencyModel, *, users: int = 8
 
 
 EQUAL_REQUESTS: Final = 400
+
+BACKLOGS: Final = {
+    "chats": _CHAT,
+    "long": _LONG,
+    "short": _SHORT,
+    "a token or few": Lengths((1, 8), (1, 8)),
+}
+"""Lengths that memory holds ten of at a time, three, many, and more than there are seats."""
+
+
+def backlog(
+    weights: Mapping[str, float], lengths: Lengths, requests: int, latency: LatencyModel, seed: int
+) -> Workload:
+    """Return users who all have so many requests for each unit of weight, from the start."""
+    rng = Random(seed)
+    jobs = [
+        job
+        for user, weight in weights.items()
+        for job in _jobs(rng, user, round(requests * weight), (0.0, 0.0), lengths)
+    ]
+    return Workload(tuple(jobs), latency, weights=weights)
 
 
 def capacity(latency: LatencyModel, seed: int = 0) -> float:

@@ -12,6 +12,7 @@ from batchproof.sched.errors import (
 )
 from batchproof.sched.monitor import Monitor
 from batchproof.sched.monitor_facts import Account, TickFacts, Times
+from batchproof.sched.observer import SilentObserver
 from batchproof.sched.request import Request
 from batchproof.sched.request import Sequence as LiveRequest
 from batchproof.sched.roster import Roster
@@ -24,8 +25,8 @@ _REFUSALS = {
 }
 
 
-class LiveMonitor:
-    """An observer of a scheduler that tells a monitor: an `observer.Observer`."""
+class LiveMonitor(SilentObserver):
+    """An observer of a scheduler that tells a monitor."""
 
     def __init__(self, roster: Roster, admission: Admission, monitor: bool | Monitor) -> None:
         self.monitor = (

@@ -27,6 +27,10 @@ class Observer(Protocol):
         """Hear of a request that has expired, whatever becomes of the tick that is next."""
         ...
 
+    def weighted(self, user_id: str, weight: float, /) -> None:
+        """Hear of the weight that a user has from now on."""
+        ...
+
     def scheduled(self, batch: Batch, /) -> None:
         """Hear of a batch that goes out, its memory taken; it may yet be abandoned."""
         ...
@@ -54,6 +58,9 @@ class SilentObserver:
         """Take no note."""
 
     def expired(self, sequence: Sequence, now: float, /) -> None:
+        """Take no note."""
+
+    def weighted(self, user_id: str, weight: float, /) -> None:
         """Take no note."""
 
     def scheduled(self, batch: Batch, /) -> None:
@@ -90,6 +97,11 @@ class Observers:
         """Tell all of a request that has expired."""
         for observer in self._observers:
             observer.expired(sequence, now)
+
+    def weighted(self, user_id: str, weight: float, /) -> None:
+        """Tell all of a user's weight."""
+        for observer in self._observers:
+            observer.weighted(user_id, weight)
 
     def scheduled(self, batch: Batch, /) -> None:
         """Tell all of a batch that goes out."""

@@ -26,6 +26,7 @@ from batchproof.sched.run_recording import (
     RequestRecord,
     Submit,
     Tick,
+    Weight,
     encode,
 )
 from batchproof.sched.simulation import REFUSALS, Setup
@@ -89,6 +90,10 @@ class Recorder(SilentObserver):
         """Record a request that has expired."""
         self._free += self._live.pop(sequence.request_id)
         self._write(Expire(now, sequence.request_id))
+
+    def weighted(self, user_id: str, weight: float) -> None:
+        """Record a user's weight."""
+        self._write(Weight(user_id, weight))
 
     def ticked(
         self, batch: Batch, tokens: Sequence[int], ended: Sequence[LiveRequest], now: float
@@ -159,6 +164,7 @@ def header(setup: Setup, admission: str, prompt_seed: int, producer: str) -> Hea
         admission=admission,
         gpu=Gpu(Latency(**asdict(setup.latency)), setup.seed, setup.eos_rate),
         prompt_seed=prompt_seed,
+        weights=dict(setup.weights),
     )
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from batchproof.sched.accounts import REQUEST_LOAD, USAGE_STEPS
 from batchproof.sched.config import Limits
 from batchproof.sched.policy.protocol import Candidate, Plan, Policy, StatefulPolicy, stateful
+from batchproof.sched.weights import Weight, per_weight
 from batchproof.spec.actions import Event, Tick, Work, growth
 from batchproof.spec.history import remembered
 from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING, Phase
@@ -40,6 +41,7 @@ class SpecUser(NamedTuple):
     """A user with live requests, as a policy sees it: a `policy.UserView`."""
 
     user_id: str
+    weight: Weight
     live: int
     held: int
     outstanding: int
@@ -76,20 +78,41 @@ class SpecUsers(Mapping[str, SpecUser]):
 
     @property
     def by_load(self) -> Sequence[SpecUser]:
-        """All of them: lightest first, then in order of arrival."""
-        return sorted(self._users.values(), key=lambda user: user.load)
+        """All of them: lightest per weight first, then in order of arrival."""
+        return sorted(self._users.values(), key=_load_per_weight)
 
     @property
-    def heaviest(self) -> int:
-        """The largest load of any of them."""
-        return max((user.load for user in self._users.values()), default=0)
+    def heaviest(self) -> Weight:
+        """The largest load per weight of any of them."""
+        return max(map(_load_per_weight, self._users.values()), default=0)
+
+    @property
+    def weight_sum(self) -> Weight:
+        """The sum of their weights."""
+        return sum(user.weight for user in self._users.values())
+
+    @property
+    def weights_differ(self) -> bool:
+        """Whether they have more than one weight."""
+        return len({user.weight for user in self._users.values()}) > 1
+
+
+def _load_per_weight(user: SpecUser) -> Weight:
+    return per_weight(user.load, user.weight)
 
 
 class SpecView:
     """A state of the specification, as a policy sees it: a `policy.View`."""
 
-    def __init__(self, system: System, limits: Limits, state: State) -> None:
+    def __init__(
+        self,
+        system: System,
+        limits: Limits,
+        state: State,
+        weights: Sequence[int] = (),
+    ) -> None:
         self.limits = limits
+        self._weights = weights
         self.free_blocks = state.free
         self._system = system
         self._history = state.history or History()
@@ -119,7 +142,7 @@ class SpecView:
 
     @cached_property
     def _users(self) -> SpecUsers:
-        users = [self._user(f"u{user}") for user in self._history.users]
+        users = [self._user(user) for user in self._history.users]
         return SpecUsers(users, self.limits.max_kv_blocks)
 
     def blocks_to_admit(self, candidate: Candidate, /) -> int:
@@ -128,13 +151,15 @@ class SpecView:
         generated = candidate.max_tokens - candidate.remaining
         return self._system.blocks_to_admit(candidate.request, generated)
 
-    def _user(self, user_id: str) -> SpecUser:
+    def _user(self, user: int) -> SpecUser:
+        user_id = f"u{user}"
+        weight = self._weights[user] if self._weights else 1
         mine = [c for c in self._candidates.values() if c.user_id == user_id]
         residents = [c for c in mine if c.phase in RESIDENT]
         waiting = [c for c in mine if c.phase == WAITING]
         held = sum(c.block_count for c in residents)
         outstanding = held + sum(map(self.blocks_to_admit, waiting))
-        return SpecUser(user_id, len(mine), held, outstanding, residents, waiting)
+        return SpecUser(user_id, weight, len(mine), held, outstanding, residents, waiting)
 
 
 def _candidate(system: System, live: Live, number: int) -> SpecCandidate:
@@ -189,6 +214,8 @@ class UnderPolicy(Batching):
 
     policy: Policy
     """A new one: it is asked here for the state that a run begins with."""
+    weights: tuple[int, ...] = ()
+    """Each user's weight; 1 for all if there are none."""
     _remembers: StatefulPolicy | None = field(init=False, repr=False)
     _limits: Limits = field(init=False, repr=False)
     _beginning: History = field(init=False, repr=False)
@@ -222,7 +249,7 @@ class UnderPolicy(Batching):
     def _plan(self, state: State) -> Plan:
         if self._remembers is not None and state.history is not None:
             self._remembers.restore(state.history.memory)
-        return self.policy.plan(SpecView(self.system, self._limits, state))
+        return self.policy.plan(SpecView(self.system, self._limits, state, self.weights))
 
     def _memory(self, state: State, event: Event, after: State) -> Hashable:
         policy = self._remembers

@@ -29,6 +29,7 @@ from batchproof.sched.run_recording import (
     RunRecording,
     Submit,
     Tick,
+    Weight,
 )
 from batchproof.sched.simulation import Setup
 
@@ -140,6 +141,8 @@ class Replay:
                 self._scheduler.cancel(record.id)
             case Expire():
                 self._expire(record.at)
+            case Weight():
+                self._scheduler.set_weight(record.user, record.weight)
             case Tick():
                 self._gpu.wait_until(record.start)
                 self._scheduler.tick()
@@ -191,4 +194,5 @@ def _setup(header: Header, gpu: Gpu) -> Setup:
         latency=LatencyModel(**msgspec.structs.asdict(gpu.latency)),
         seed=gpu.seed,
         eos_rate=gpu.eos_rate,
+        weights=header.weights,
     )

@@ -56,7 +56,7 @@ class LimitsRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     max_waiting_tokens_per_user: int | None = None
 
 
-class Header(_Record, tag="run", frozen=True, kw_only=True):
+class Header(_Record, tag="run", frozen=True, kw_only=True, omit_defaults=True):
     """The first line: what the run depended on."""
 
     format: int
@@ -69,6 +69,8 @@ class Header(_Record, tag="run", frozen=True, kw_only=True):
     """None if something else ran the batches: such a run cannot be run again."""
     prompt_seed: int | None = None
     """Of the ring that prompts given as slices are slices of."""
+    weights: dict[str, int | float] = {}
+    """User -> weight, where it is not 1."""
 
 
 class PromptSlice(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -129,6 +131,13 @@ class Expire(_Record, tag="expire", frozen=True):
     id: str
 
 
+class Weight(_Record, tag="weight", frozen=True):
+    """A user has another weight from here on."""
+
+    user: str
+    weight: int | float
+
+
 class Tick(_Record, tag="tick", frozen=True, omit_defaults=True):
     """One tick, completed: its parts in the order in which they happen; empty ones are left out."""
 
@@ -164,7 +173,7 @@ class End(_Record, tag="end", frozen=True):
     """Requests that had not ended."""
 
 
-Record = Submit | Refuse | Cancel | Expire | Tick | End
+Record = Submit | Refuse | Cancel | Expire | Weight | Tick | End
 
 encode: Final = msgspec.json.Encoder().encode
 _decode_header: Final = msgspec.json.Decoder(Header).decode

@@ -47,6 +47,7 @@ def run_result(
         "latency": setup.latency.name,
         "seed": setup.seed,
         "eos_rate": setup.eos_rate,
+        "weights": dict(setup.weights),
         "limits": asdict(setup.limits),
         "workload": workload,
         "complete": complete,

@@ -26,6 +26,7 @@ from batchproof.sched.policy.protocol import Plan, Policy, stateful
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
 from batchproof.sched.roster import Roster
+from batchproof.sched.weights import checked_weight, plain
 from batchproof.spec.lifecycle import (
     DONE,
     FinishReason,
@@ -41,8 +42,9 @@ class Scheduler:
     `policy` is the name of a shipped policy or an object of your own; `executor`
     runs the batches (default: a `SimulatedGPU`). With `monitor`, every tick is held
     against the rules while it runs: True raises `ViolationError` at the first
-    violation, a `Monitor` of your own does what it was made to do. Raises
-    `LimitsError` for an unknown policy.
+    violation, a `Monitor` of your own does what it was made to do. `weights` are
+    users' weights, by id: shares are in proportion to them, under policies that know
+    users. Raises `LimitsError` for an unknown policy, and for a weight that is none.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Scheduler:
         *,
         observer: Observer | None = None,
         monitor: "bool | Monitor" = False,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         if limits is None:
             limits = Limits()
@@ -84,6 +87,8 @@ class Scheduler:
         self._submissions = 0
         self._last_tick_at = 0.0
         self._metrics = Metrics(limits.max_kv_blocks)
+        for user_id, weight in (weights or {}).items():
+            self._roster.users.set_weight(user_id, checked_weight(user_id, weight))
 
     def submit(self, request: Request, *, submitted_at: float | None = None) -> None:
         """Accept a request, or refuse it and stay as before.
@@ -142,6 +147,22 @@ class Scheduler:
         if self._observer is not None:
             self._observer.cancelled(sequence, now)
         return True
+
+    def set_weight(self, user_id: str, weight: float) -> None:
+        """Give a user a weight from the next tick on, through leaving and coming back.
+
+        It is kept until it is set again; 1 is every user's to begin with. Raises
+        `LimitsError` for one that is no int or float above 0, `MisuseError` while a batch is out.
+        """
+        if self._batch is not None:
+            raise MisuseError(
+                f"set_weight({user_id!r}): a batch is out, planned with the weights so far; "
+                "complete or abandon it first"
+            )
+        checked = checked_weight(user_id, weight)
+        self._roster.users.set_weight(user_id, checked)
+        if self._observer is not None:
+            self._observer.weighted(user_id, plain(checked))
 
     def has_active(self) -> bool:
         """Tell whether any request is live, or has expired and was not returned by a tick yet."""

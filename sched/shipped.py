@@ -95,6 +95,8 @@ class Shipped(Batching):
     """The scheduler that ships, under one of its policies, at one size."""
 
     policy: str
+    weights: tuple[int, ...] = ()
+    """Each user's weight; 1 for all if there are none."""
     _known_books: dict[Core, Books] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +145,8 @@ class Shipped(Batching):
     def make(self) -> Scheduler:
         """Return the scheduler as it is made."""
         policy = make_policy(self.policy, self.system.admission)
-        return Scheduler(limits_of(self.system), policy, Scripted())
+        weights = {f"u{user}": weight for user, weight in enumerate(self.weights)}
+        return Scheduler(limits_of(self.system), policy, Scripted(), weights=weights)
 
     def perform(self, event: Any, sched: Scheduler) -> tuple[Any, Scheduler]:
         """Let an event happen; return what did happen, and the scheduler to go on with."""

@@ -1,7 +1,7 @@
 """A workload driven through a scheduler on the simulated GPU, in virtual time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,6 +48,8 @@ class Setup:
     """The simulated GPU's: another seed is another model."""
     eos_rate: float = EOS_RATE
     """The fraction of tokens that are EOS; 0 where the workload says how long outputs are."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """User -> weight, where it is not 1."""
 
     def gpu(self) -> SimulatedGPU:
         """Return a new simulated GPU; raise `LimitsError` for more memory than it simulates."""
@@ -62,9 +64,15 @@ class Setup:
     def scheduler(
         self, executor: Executor, observer: Observer | None = None, *, monitor: bool = False
     ) -> Scheduler:
-        """Return a new scheduler; raise `LimitsError` for an unknown policy or admission."""
-        policy = make_policy(self.policy, self.admission)
-        return Scheduler(self.limits, policy, executor, observer=observer, monitor=monitor)
+        """Return a new scheduler; raise `LimitsError` for options that make no sense."""
+        return Scheduler(
+            self.limits,
+            make_policy(self.policy, self.admission),
+            executor,
+            observer=observer,
+            monitor=monitor,
+            weights=self.weights,
+        )
 
 
 class Simulation:

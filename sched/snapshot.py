@@ -17,6 +17,7 @@ from batchproof.sched.expiry import check_times
 from batchproof.sched.policy.protocol import Policy, stateful
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.request import Request, Sequence, checked_prompt
+from batchproof.sched.weights import plain
 from batchproof.spec.lifecycle import DECODING, DONE, PREFILLING, WAITING
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ CONTENT = (
     "last_tick_at",
     "free_blocks",
     "users",
+    "weights",
     "waiting_users",
     "requests",
     "expired",
@@ -73,6 +75,7 @@ def take(sched: "Scheduler") -> dict[str, Any]:
         "last_tick_at": sched._last_tick_at,
         "free_blocks": roster.pool.stack(),
         "users": roster.users.state(),
+        "weights": {user: plain(weight) for user, weight in roster.users.weights.items()},
         "waiting_users": list(roster.waiting.by_user),
         "requests": [_request(sequence) for sequence in roster.live.values()],
         "expired": [_request(sequence) for sequence in sched._unreported],
@@ -93,7 +96,9 @@ def restore(
     """Make the scheduler that `data` is the snapshot of; see `Scheduler.restore`."""
     content = _checked(data)
     try:
-        sched = cls(Limits(**content["limits"]), _policy(content["policy"], policy), executor)
+        own = _policy(content["policy"], policy)
+        weights = content["weights"]
+        sched = cls(Limits(**content["limits"]), own, executor, weights=weights)
         fill(sched, content)
         sched._metrics.restore(content["metrics"])
     except (BatchproofError, KeyError, TypeError, ValueError) as error:

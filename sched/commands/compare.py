@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from batchproof import __version__
 from batchproof.sched.commands.names import known
+from batchproof.sched.commands.options import WEIGHT, parse_weights
 from batchproof.sched.commands.report_folder import make_folder, write_comparison
 from batchproof.sched.commands.terminal import progress_bar, until_interrupted
 from batchproof.sched.compare import Comparison, Plan
@@ -102,6 +103,7 @@ def compare(
         ),
     ] = None,
     options: Annotated[WorkloadOptions, Parameter(name="*")] = _DEFAULT_OPTIONS,
+    weight: Annotated[tuple[str, ...], WEIGHT] = (),
     limits: Annotated[Limits, Parameter(name="*")] = _DEFAULT_LIMITS,
     jobs: Annotated[
         int | None, Parameter(help="Processes; as many as there are cores if left out.")
@@ -132,6 +134,7 @@ def compare(
         loads=_loads(load),
         limits=limits,
         slo=parse_slo(slo) if slo is not None else (),
+        weights=parse_weights(weight),
     )
     processes = _jobs(jobs)
     write_plots = _plot_writer(plot) if plot is not None else None

@@ -1,7 +1,9 @@
 """Options that commands share: what to run, and under what."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from math import isnan, nan
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -19,6 +21,30 @@ from batchproof.sched.request_gen import (
     PoissonWorkload,
 )
 from batchproof.sched.simulation import Setup
+from batchproof.sched.weights import checked_weight, plain
+
+WEIGHT: Final = Parameter(
+    negative=(), help="A user's weight, USER=NUMBER, 1 if left out; may be given again."
+)
+
+
+def parse_weights(texts: Iterable[str]) -> dict[str, float]:
+    """Return user -> weight from texts like `u1=3`; raise `InputError` for others."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        user_id, _, number = text.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = nan
+        if not user_id or isnan(weight):
+            raise InputError(f"--weight {text!r} is not USER=NUMBER; give it like u1=3")
+        if user_id in weights:
+            raise InputError(
+                f"--weight {text!r}: user {user_id!r} has a weight already; leave out one"
+            )
+        weights[user_id] = plain(checked_weight(user_id, weight))
+    return weights
 
 
 @dataclass(frozen=True)
@@ -84,6 +110,7 @@ class SetupOptions:
     """The latency model of an iteration: linear, a100-llama3-8b or h100-llama2-7b."""
     eos_rate: float | None = None
     """The fraction of tokens that are EOS; 1/64 if left out, 0 for a FILE, which says lengths."""
+    weight: Annotated[tuple[str, ...], WEIGHT] = ()
 
     def setup(self, limits: Limits, workload: PoissonWorkload | Trace, seed: int) -> Setup:
         """Return the set-up; raise `LimitsError` for an unknown latency model."""
@@ -95,6 +122,7 @@ class SetupOptions:
             latency=latency_model(self.latency),
             seed=seed,
             eos_rate=own if self.eos_rate is None else self.eos_rate,
+            weights=parse_weights(self.weight),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from batchproof.sched.commands.options import WEIGHT, parse_weights
 from batchproof.sched.config import Admission, Limits
 from batchproof.sched.errors import InputError
 from batchproof.sched.inference_stub import EOS_RATE
@@ -56,6 +57,7 @@ def serve(
     ] = "linear",
     eos_rate: Annotated[float, Parameter(help="The fraction of tokens that are EOS.")] = EOS_RATE,
     seed: Annotated[int, Parameter(help="Another seed is another simulated model.")] = 0,
+    weight: Annotated[tuple[str, ...], WEIGHT] = (),
     limits: Annotated[Limits, _FLAT] = _DEFAULT_LIMITS,
     json: Annotated[bool, Parameter(help="Print the account as JSON.", negative=())] = False,
 ) -> int:
@@ -67,7 +69,8 @@ def serve(
     """
     if limits.max_waiting_requests is None:
         limits = replace(limits, max_waiting_requests=_WAITING_MAX)
-    setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate)
+    weights = parse_weights(weight)
+    setup = Setup(limits, policy, admission, latency_model(latency), seed, eos_rate, weights)
     service = Service(load_model(model, setup, pace), setup, options, Access(api_key))
     whom = "who has an API key" if api_key else "everybody"
     outcome = service.run(

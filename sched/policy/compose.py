@@ -130,5 +130,10 @@ def without(candidates: Sequence[Candidate], lost: Sequence[Candidate]) -> Seque
     return [candidate for candidate in candidates if candidate.number not in numbers]
 
 
+def has_no_token(candidate: Candidate) -> bool:
+    """Tell whether a request has yielded no token so far."""
+    return candidate.remaining == candidate.max_tokens
+
+
 def _number(candidate: Candidate) -> int:
     return candidate.number

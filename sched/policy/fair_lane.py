@@ -1,6 +1,6 @@
 """Fair-lane: light users get their first tokens almost as if they were alone.
 
-A user is heavier than another if its load is at least four times the other's.
+A user is heavier than another if its load, per weight, is at least four times the other's.
 Memory goes by `fair_share`. While a light user waits for a first token and a
 heavier one has work, the batch is the lane: the first tokens of the light side,
 and beside them a limited share of all other work. Credit bounds how often.
@@ -13,19 +13,19 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from batchproof.sched.config import Admission, Limits
-from batchproof.sched.policy.compose import chunks
+from batchproof.sched.policy.compose import chunks, has_no_token
 from batchproof.sched.policy.credit import Credit
-from batchproof.sched.policy.fair_share import CREDIT, Draft, Terms
-from batchproof.sched.policy.protocol import Candidate, Plan, UserView, View
+from batchproof.sched.policy.fair_share import Draft, Terms
+from batchproof.sched.policy.protocol import Candidate, Plan, UsersView, UserView, View
+from batchproof.sched.policy.service import UNIT, Counts, Debts
 from batchproof.sched.policy.tick_time import TickTime
+from batchproof.sched.weights import Weight, per_weight
 from batchproof.spec.lifecycle import DECODING
 
 LANE_SHARE: Final = 2
 """The other work in the lane is at most the lane's own divided by this."""
 LANE_TIME: Final = 4
 """More of it is taken while that makes the lane's time longer by at most its time over this."""
-PURSE: Final = 16
-"""Full credits that there are for newcomers at the start."""
 
 
 class Note(NamedTuple):
@@ -33,10 +33,17 @@ class Note(NamedTuple):
 
     users: int
     """How many are active."""
-    lane: tuple[str, ...]
-    """Whose lane it is; empty in an ordinary tick."""
+    costs: Counts
+    """Whose lane it is, and what it costs each; empty in an ordinary tick."""
     lane_rest: int
     """Sequences of the lane, fewer than `LANE_SHARE`, that the next lane tick also counts."""
+    service: tuple[Counts, Counts] | None
+    """Where weights differ: the debts of those who wait, and what the tick serves."""
+
+    @property
+    def lane(self) -> tuple[str, ...]:
+        """Whose lane it is."""
+        return tuple(user for user, _ in self.costs)
 
 
 class FairLane:
@@ -44,12 +51,17 @@ class FairLane:
 
     name = "fair-lane"
 
-    def __init__(self, admission: Admission = "max_utilization") -> None:
+    def __init__(
+        self, admission: Admission = "max_utilization", *, terms: Terms | None = None
+    ) -> None:
         self.admission = admission
         self._limits: Limits | None = None
-        self._terms = Terms.of(Limits())
+        self._given = terms
+        """None: the terms follow from the limits."""
+        self._terms = terms or Terms.of(Limits())
         self._lane = Credit()
         self._lane_rest = 0
+        self._debts = Debts()
         self._latest: str | None = None
         """The user of the last admission."""
         self._tick_time = TickTime()
@@ -59,7 +71,14 @@ class FairLane:
         if self._limits is not view.limits:
             self._size(view.limits)
         may_preempt = self.admission == "max_utilization"
-        draft = Draft(view, self._terms, self._lane, self._latest, may_preempt=may_preempt)
+        draft = Draft(
+            view,
+            self._terms,
+            self._lane,
+            self._latest,
+            self._debts,
+            may_preempt=may_preempt,
+        )
         draft.grow()
         draft.admit()
         decode = draft.left(draft.decode) if draft.lost else draft.decode
@@ -80,33 +99,48 @@ class FairLane:
         if plan.admit:
             self._latest = plan.admit[-1].user_id
         self._lane_rest = note.lane_rest
-        if note.lane:
-            for user in note.lane:
-                self._lane.spend(user, CREDIT)
+        if note.service is None:
+            self._debts.clear()
         else:
-            self._lane.refill(CREDIT // (4 * note.users), CREDIT // 4)
+            self._debts.add(*note.service)
+        if note.costs:
+            for user, cost in note.costs:
+                self._lane.spend(user, cost)
+        else:
+            credit = self._terms.credit
+            self._lane.refill(credit // (4 * note.users), credit // 4)
 
     def left(self, user_id: str) -> None:
         """Take back the credit of a user without live requests."""
         self._lane.left(user_id)
+        self._debts.left(user_id)
         if self._latest == user_id:
             self._latest = None
 
     def state(self) -> Hashable:
         """Return all that is remembered."""
-        return self._lane.state(), self._lane_rest, self._latest, self._tick_time.state()
+        return (
+            self._lane.state(),
+            self._lane_rest,
+            self._latest,
+            self._debts.state(),
+            self._tick_time.state(),
+        )
 
     def restore(self, state: Any) -> None:
         """Become as a policy was whose `state` returned this."""
-        lane, self._lane_rest, self._latest, tick_time = state
+        lane, self._lane_rest, self._latest, debts, tick_time = state
         self._limits = None
+        self._debts.restore(debts)
         self._lane.restore(lane)
         self._tick_time.restore(tick_time)
 
     def _size(self, limits: Limits) -> None:
-        self._limits, self._terms = limits, Terms.of(limits)
-        self._lane.cap = self._terms.lane_ticks * CREDIT
-        self._lane.purse = self._lane.cap * PURSE
+        terms = self._given or Terms.of(limits)
+        self._limits, self._terms = limits, terms
+        self._lane.cap = terms.lane_ticks * terms.credit
+        self._lane.purse = self._lane.cap * terms.purse
+        self._debts.debt_max = terms.debt_max * UNIT
 
     def _lane_plan(
         self, draft: Draft, decode: Iterable[Candidate], prefilling: list[Candidate]
@@ -119,13 +153,13 @@ class FairLane:
         lane = _lane_users(draft, prefilling)
         if not lane:
             return None
-        lightest = min(lane, key=lambda user: user.load)
+        lightest = min(lane, key=_load)
         light, heavy = _sides(draft, decode, lightest)
         light_prefills, heavy_prefills = _sides(draft, sorted(prefilling, key=_number), lightest)
         if not heavy and not heavy_prefills:
             return None
         limits = draft.limits
-        first = [candidate for candidate in light_prefills if _has_no_token(candidate)]
+        first = [candidate for candidate in light_prefills if has_no_token(candidate)]
         prefill = chunks(draft.view, first, limits.token_budget, limits.max_batch_size)
         tokens = sum(fed for _, fed in prefill)
         room = min(limits.token_budget - tokens, limits.max_batch_size - len(prefill))
@@ -133,11 +167,11 @@ class FairLane:
         chosen = [candidate for candidate in light if candidate.user_id not in own][:room]
         others = chain(
             (candidate for candidate in light if candidate.user_id in own),
-            (candidate for candidate in light_prefills if not _has_no_token(candidate)),
+            (candidate for candidate in light_prefills if not has_no_token(candidate)),
             sorted((*heavy, *heavy_prefills), key=_number),
         )
         rest = self._fill(draft, chosen, prefill, others)
-        return _finished(draft, chosen, prefill, rest, tuple(sorted(own)))
+        return _finished(draft, chosen, prefill, rest, lane)
 
     def _fill(
         self,
@@ -188,7 +222,7 @@ def _lane_users(draft: Draft, prefilling: Iterable[Candidate]) -> list[UserView]
     """Return the users whose lane this tick is; none is heavier than another."""
     if len(draft.users) == 1:
         return []
-    waiting = dict.fromkeys(c.user_id for c in prefilling if _has_no_token(c))
+    waiting = dict.fromkeys(c.user_id for c in prefilling if has_no_token(c))
     lane = [user for user in map(draft.users.__getitem__, waiting) if draft.has_lane(user)]
     return [user for user in lane if not any(draft.is_heavier(user, other) for other in lane)]
 
@@ -198,8 +232,12 @@ def _sides(
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Return the requests of the light side, and those of users heavier than `lightest`."""
     sides: tuple[list[Candidate], list[Candidate]] = ([], [])
+    is_heavy: dict[str, bool] = {}
     for candidate in candidates:
-        sides[draft.is_heavier(draft.users[candidate.user_id], lightest)].append(candidate)
+        user_id = candidate.user_id
+        if user_id not in is_heavy:
+            is_heavy[user_id] = draft.is_heavier(draft.users[user_id], lightest)
+        sides[is_heavy[user_id]].append(candidate)
     return sides
 
 
@@ -209,17 +247,23 @@ def _ordinary_plan(
     """Return decodes first, then chunks: the oldest of each user, then the second of each."""
     limits = draft.limits
     budget, seats = limits.token_budget - len(decode), limits.max_batch_size - len(decode)
-    prefill = chunks(draft.view, _in_turn(prefilling), budget, seats)
+    prefill = chunks(draft.view, _in_turn(draft.users, prefilling), budget, seats)
     return _finished(draft, decode, prefill, lane_rest)
 
 
-def _in_turn(prefilling: list[Candidate]) -> list[Candidate]:
+def _in_turn(users: UsersView, prefilling: list[Candidate]) -> list[Candidate]:
+    """Return the oldest of each user, then the second of each; several at a time of one by weight.
+
+    The n-th of a user has its turn at n / weight.
+    """
     if len(prefilling) < 2:
         return prefilling
-    turns: dict[str, int] = {}
-    order: list[tuple[int, int, Candidate]] = []
+    counts: dict[str, int] = {}
+    order: list[tuple[Weight, int, Candidate]] = []
     for candidate in sorted(prefilling, key=_number):
-        turn = turns[candidate.user_id] = turns.get(candidate.user_id, 0) + 1
+        user_id = candidate.user_id
+        nth = counts[user_id] = counts.get(user_id, 0) + 1
+        turn = per_weight(nth, users[user_id].weight) if users.weights_differ else nth
         order.append((turn, candidate.number, candidate))
     order.sort()
     return [candidate for _, _, candidate in order]
@@ -230,15 +274,18 @@ def _finished(
     decode: Sequence[Candidate],
     prefill: list[tuple[Candidate, int]],
     lane_rest: int,
-    lane: tuple[str, ...] = (),
+    lane: Sequence[UserView] = (),
 ) -> Plan:
-    note = Note(len(draft.users), lane, lane_rest)
+    costs = tuple(sorted((user.user_id, draft.lane_cost(user)) for user in lane)) if lane else ()
+    debts = draft.debts
+    service = None if debts is None else (tuple(debts.items()), draft.charges())
+    note = Note(len(draft.users), costs, lane_rest, service)
     return Plan(list(draft.lost.values()), decode, draft.admitted, prefill, note)
-
-
-def _has_no_token(candidate: Candidate) -> bool:
-    return candidate.remaining == candidate.max_tokens
 
 
 def _number(candidate: Candidate) -> int:
     return candidate.number
+
+
+def _load(user: UserView) -> Weight:
+    return per_weight(user.load, user.weight)

@@ -1,28 +1,36 @@
 """Who gets memory under fair-lane: a plan in the making, its growth and its admissions.
 
-Memory goes to the user that holds the least. Who finds none may take it from
-heavier users; a decode that has to grow, else from its own user's other
-requests, else from whoever holds most. While anything else is left, a user's
-oldest request is spared.
+Memory goes to the user that holds the least or, where weights differ, that was
+served the least. Who finds none may take it from heavier users; a decode that
+has to grow, else from its own user's other requests, else from whoever holds
+most. While anything else is left, a user's oldest request is spared. Users are
+compared per weight.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from batchproof.sched.accounts import USAGE_STEPS
 from batchproof.sched.config import Limits
+from batchproof.sched.policy.compose import has_no_token
 from batchproof.sched.policy.credit import Credit
 from batchproof.sched.policy.protocol import Candidate, UserView, View
+from batchproof.sched.policy.service import UNIT, Counts, Debts, least_served, summed
+from batchproof.sched.weights import fair_cost, per_weight
 
 HEAVIER: Final = 4
 """A user is heavier than another whose load it has this many times, or more."""
 CREDIT: Final = 2**20
 """One lane tick, as credit is counted."""
+PURSE: Final = 16
+"""Full credits that there are for newcomers at the start."""
+DEBT: Final = 16
+"""A user's service counts until it is ahead by so many times the memory, per weight."""
 
 
 class Terms(NamedTuple):
-    """What follows from the limits."""
+    """The numbers that the policy decides by: they follow from the limits, or are given."""
 
     lane_ticks: int
     """Lane ticks in a full credit: enough to prefill the whole memory, and one."""
@@ -30,6 +38,11 @@ class Terms(NamedTuple):
     """The most blocks that an ordinary admission leaves free, for residents to grow into."""
     step: int
     """Blocks by which usage is compared: within one step, the older request is next."""
+    debt_max: int
+    """The most blocks by which a user is behind others for having been served, per weight."""
+    heavier: int = HEAVIER
+    credit: int = CREDIT
+    purse: int = PURSE
 
     @classmethod
     def of(cls, limits: Limits) -> "Terms":
@@ -40,14 +53,16 @@ class Terms(NamedTuple):
             lane_ticks=-(-memory // limits.chunk_size) + 1,
             reserve=sixteenth,
             step=max(limits.max_kv_blocks // USAGE_STEPS, 1),
+            debt_max=DEBT * limits.max_kv_blocks,
         )
 
 
 class Draft:
     """A plan in the making: the view, and what has been decided on top of it.
 
-    `lane` is the credit for lane ticks, `latest` the user of the last admission;
-    without `may_preempt` nobody is preempted to admit another.
+    `lane` is the credit for lane ticks, `latest` the user of the last admission,
+    `debts` who was served how much. Without `may_preempt` nobody is preempted to
+    admit another.
     """
 
     __slots__ = (
@@ -59,6 +74,7 @@ class Draft:
         "_may_preempt",
         "_winners",
         "admitted",
+        "debts",
         "decode",
         "free",
         "limits",
@@ -70,7 +86,14 @@ class Draft:
     )
 
     def __init__(
-        self, view: View, terms: Terms, lane: Credit, latest: str | None, *, may_preempt: bool
+        self,
+        view: View,
+        terms: Terms,
+        lane: Credit,
+        latest: str | None,
+        debts: Debts,
+        *,
+        may_preempt: bool,
     ) -> None:
         self.view = view
         self.limits = view.limits
@@ -90,30 +113,59 @@ class Draft:
         self._winners: set[str] = set()
         """Users that have one admitted: it is younger than any that they could lose."""
         self._gained: dict[str, int] = {}
+        self.debts = debts.of_waiting(view) if view.users.weights_differ else None
+        """What users that wait were served, per weight; None where all have the same weight."""
 
     def is_heavier(self, other: UserView, user: UserView) -> bool:
-        """Tell whether `other` is heavier than `user`."""
-        return other.load >= HEAVIER * user.load and user.outstanding <= self.limits.max_kv_blocks
+        """Tell whether `other` is heavier than `user`, per weight."""
+        return (
+            other.load * user.weight >= self.terms.heavier * user.load * other.weight
+            and user.outstanding <= self.limits.max_kv_blocks
+        )
 
     def has_lane(self, user: UserView) -> bool:
         """Tell whether a user's first tokens have a lane: somebody is heavier, credit is left."""
-        return self._has_heavier(user) and self._lane.of(user.user_id) >= CREDIT
+        return self._has_heavier(user) and self._lane.of(user.user_id) >= min(
+            self.lane_cost(user), self._lane.cap
+        )
+
+    def lane_cost(self, user: UserView) -> int:
+        """Return what a lane tick costs a user: more, the less its weight is of the average."""
+        return self._fair_cost(self.terms.credit, user)
 
     def left(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Return the candidates that are not lost."""
         return [candidate for candidate in candidates if candidate.number not in self.lost]
 
+    def charges(self) -> Counts:
+        """Return the blocks that users take, but for recomputation, over their weights."""
+        grown = (c for c in self.view.growing if c.number in self._grown)
+        return summed(
+            (
+                *((c.user_id, self._fair_cost(UNIT, self.users[c.user_id])) for c in grown),
+                *((c.user_id, self._admission_charge(c)) for c in self.admitted),
+            )
+        )
+
+    def _admission_charge(self, candidate: Candidate) -> int:
+        blocks = self.view.blocks_to_admit(candidate) if has_no_token(candidate) else 0
+        return self._fair_cost(blocks * UNIT, self.users[candidate.user_id])
+
+    def _fair_cost(self, amount: int, user: UserView) -> int:
+        return fair_cost(amount, len(self.users), self.users.weight_sum, user.weight)
+
     def _has_heavier(self, user: UserView) -> bool:
         return (
-            self.users.heaviest >= HEAVIER * user.load
+            self.users.heaviest * user.weight >= self.terms.heavier * user.load
             and user.outstanding <= self.limits.max_kv_blocks
         )
 
     def _held(self, user: UserView) -> int:
         return user.held + self._gained.get(user.user_id, 0)
 
-    def _over_share(self, blocks: int) -> bool:
-        return blocks * len(self.users) > self.limits.max_kv_blocks
+    def _over_share(self, user: UserView, blocks: int) -> bool:
+        """Tell whether `blocks` are more than a user's share of the memory, by weight."""
+        return blocks * self.users.weight_sum > self.limits.max_kv_blocks * user.weight
 
     def _followers(self, user: UserView) -> Iterator[Candidate]:
         """Yield a user's residents but the oldest, youngest first."""
@@ -156,7 +208,10 @@ class Draft:
         user = self.users[candidate.user_id]
         others = sorted(
             self._resident_users(),
-            key=lambda other: (-self._held(other), other.residents[0].number),
+            key=lambda other: (
+                -per_weight(self._held(other), other.weight),
+                other.residents[0].number,
+            ),
         )
         heavier = [other for other in others if self.is_heavier(other, user)]
         for victims in (heavier, [user], others):
@@ -170,12 +225,13 @@ class Draft:
     # Admission
 
     def admit(self) -> None:
-        """Admit, again and again, the oldest request of the user that holds the least memory.
+        """Admit, again and again, the oldest request of the user that is next.
 
         The first that finds no room ends it, so that nobody of its weight passes
         it; lighter users still may, the lightest first.
         """
-        for blocked, candidate in self._in_order():
+        order = self._by_usage() if self.debts is None else self._by_service(self.debts)
+        for blocked, candidate in order:
             if not self._try_to_admit(blocked, candidate):
                 break
         else:
@@ -189,8 +245,17 @@ class Draft:
                 if candidate not in self.admitted and not self._try_to_admit(user, candidate):
                     return
 
-    def _in_order(self) -> Iterator[tuple[UserView, Candidate]]:
-        """Yield whose turn it is, and its oldest waiting request, as long as all are admitted.
+    def _by_service(self, debts: Mapping[str, int]) -> Iterator[tuple[UserView, Candidate]]:
+        """Yield who was served least, and its oldest waiting request, as long as all are admitted.
+
+        Blocks taken are the service.
+        """
+        for candidate in least_served(self.view, debts, self._admission_charge):
+            if candidate.user_id not in self._losers:
+                yield self.users[candidate.user_id], candidate
+
+    def _by_usage(self) -> Iterator[tuple[UserView, Candidate]]:
+        """Yield who holds the least, and its oldest waiting request, as long as all are admitted.
 
         The user of the last admission is behind the others of equal usage.
         """
@@ -241,7 +306,7 @@ class Draft:
         return min(residents - len(self.lost), self.terms.reserve)
 
     def _may_use_reserve(self, user: UserView, blocks: int) -> bool:
-        return not self._over_share(self._held(user) + blocks) or self._has_heavier(user)
+        return not self._over_share(user, self._held(user) + blocks) or self._has_heavier(user)
 
     def _fits_in_batch(self, user: UserView) -> bool:
         """Tell whether the batch, or the lane if it would be this user's, has room for a chunk."""
@@ -279,7 +344,7 @@ class Draft:
         For a user that holds nothing yet, or stays within an equal share.
         """
         held = self._held(user)
-        if not self._may_preempt or (held and self._over_share(held + blocks)):
+        if not self._may_preempt or (held and self._over_share(user, held + blocks)):
             return False
         if not self._has_heavier(user):
             return False

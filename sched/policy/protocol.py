@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 from batchproof.sched.config import Admission, Limits
+from batchproof.sched.weights import Weight
 from batchproof.spec.lifecycle import Phase
 
 
@@ -73,6 +74,11 @@ class UserView(Protocol):
         ...
 
     @property
+    def weight(self) -> Weight:
+        """What its share is in proportion to: an int or a fraction above 0, 1 if none is set."""
+        ...
+
+    @property
     def live(self) -> int:
         """Live requests."""
         ...
@@ -128,12 +134,22 @@ class UsersView(Protocol):
 
     @property
     def by_load(self) -> Iterable[UserView]:
-        """All of them: lightest first, then in order of arrival of the user."""
+        """All of them: lightest per weight first, then in order of arrival of the user."""
         ...
 
     @property
-    def heaviest(self) -> int:
-        """The largest load of any of them."""
+    def heaviest(self) -> Weight:
+        """The largest load per weight of any of them."""
+        ...
+
+    @property
+    def weight_sum(self) -> Weight:
+        """The sum of their weights."""
+        ...
+
+    @property
+    def weights_differ(self) -> bool:
+        """Whether they have more than one weight."""
         ...
 
 

@@ -1,5 +1,6 @@
 """Fair-lane's three statements held over whole runs, at small scale and at full."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -42,13 +43,15 @@ class Held(FairLane):
         if not note.lane:
             self.run_of_lane = []
             return plan
-        loads = {c.user_id: view.users[c.user_id].load for c in plan.decode}
-        lightest = min(view.users[user].load for user in note.lane)
+        loads = {
+            user: Fraction(view.users[user].load) / view.users[user].weight for user in view.users
+        }
+        lightest = min(loads[user] for user in note.lane)
         first = [tokens for c, tokens in plan.prefill if c.remaining == c.max_tokens]
         light = [
             tokens
             for c, tokens in plan.prefill
-            if c.remaining == c.max_tokens and view.users[c.user_id].load < 4 * lightest
+            if c.remaining == c.max_tokens and loads[c.user_id] < 4 * lightest
         ]
         beside = [
             c for c in plan.decode
@@ -89,13 +92,16 @@ requests = st.lists(
 )
 
 
-@given(requests, st.sampled_from(("max_utilization", "guaranteed_no_evict")))
+weights = st.dictionaries(st.sampled_from("abcde"), st.sampled_from((0.25, 0.3, 2, 3, 20)))
+
+
+@given(requests, st.sampled_from(("max_utilization", "guaranteed_no_evict")), weights)
 @settings(max_examples=100)
 def test_the_claims_hold_in_every_tick_and_all_requests_end(
-    drawn: list[tuple[str, int, int, int]], admission: Any
+    drawn: list[tuple[str, int, int, int]], admission: Any, weights: dict[str, float]
 ) -> None:
     policy = Held(admission=admission)
-    scheduler = Scheduler(SMALL, policy, ConstantExecutor())
+    scheduler = Scheduler(SMALL, policy, ConstantExecutor(), weights=weights)
     ended = 0
     for index, (user, prompt, output, ticks) in enumerate(drawn):
         scheduler.submit(a_request(str(index), prompt, output, user))
@@ -112,14 +118,15 @@ def test_the_claims_hold_in_every_tick_and_all_requests_end(
     st.integers(1, 400),
     st.integers(1, 200),
     st.integers(0, 40),
+    st.sampled_from((1, 0.5, 6)),
 )
 @settings(max_examples=30)
 def test_a_light_prompt_has_its_first_token_within_the_bound(
-    heavy: int, heavy_prompt: int, heavy_output: int, light_prompt: int, ticks: int
+    heavy: int, heavy_prompt: int, heavy_output: int, light_prompt: int, ticks: int, weight: float
 ) -> None:
     limits = Limits()
     policy = Held()
-    scheduler = Scheduler(limits, policy, ConstantExecutor())
+    scheduler = Scheduler(limits, policy, ConstantExecutor(), weights={"B": weight})
     for index in range(heavy):
         scheduler.submit(a_request(f"h{index}", heavy_prompt, heavy_output, "A"))
     for _ in range(ticks):
@@ -128,7 +135,7 @@ def test_a_light_prompt_has_its_first_token_within_the_bound(
     scheduler.submit(light)
     users = scheduler._roster.users
     a, b = users.get("A"), users["B"]
-    if a is None or a.load < 4 * b.load:
+    if a is None or a.load * weight < 4 * b.load:
         return
     head = a.residents[0].block_count if a.residents else 0
     if limits.blocks_for(light_prompt + 1) > limits.max_kv_blocks - head:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from batchproof.sched.policy import fair_lane, fair_share
+from batchproof.sched.policy.fair_lane import FairLane
 from batchproof.sched.policy.fair_lane_claims import Resident, heads_go_last, oldest_goes_on
+from batchproof.sched.policy.fair_share import Terms
 from batchproof.sched.refinement import UnderPolicy
 from batchproof.spec.actions import Tick
 from batchproof.spec.lifecycle import RESIDENT
@@ -27,13 +28,7 @@ SIZES = {
 }
 
 
-@pytest.fixture
-def small_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fair_lane, fair_share):
-        monkeypatch.setattr(module, "CREDIT", 4)
-    monkeypatch.setattr(fair_lane, "PURSE", 1)
-    monkeypatch.setattr(fair_share.Terms, "of", lambda _: fair_share.Terms(1, 0, 1))
-    monkeypatch.setattr(fair_share, "HEAVIER", 3)
+TERMS = Terms(lane_ticks=1, reserve=0, step=1, debt_max=2, heavier=3, credit=4, purse=1)
 
 
 def residents_of(model: UnderPolicy, state: State) -> list[Resident]:
@@ -47,10 +42,10 @@ def residents_of(model: UnderPolicy, state: State) -> list[Resident]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_claims_hold_in_every_state_and_every_request_can_always_end(
-    size: str, small_credit: None
+    size: str,
 ) -> None:
     system = SIZES[size]
-    model = UnderPolicy(system, policy=fair_lane.FairLane())
+    model = UnderPolicy(system, policy=FairLane(terms=TERMS))
     lanes = preempting = 0
     seen = set(model.initial())
     waves = deque(seen)

@@ -1,5 +1,6 @@
 """What is kept per user is what a look at all live requests would find, at every moment."""
 
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import given
@@ -35,9 +36,17 @@ def assert_accounts(scheduler: Scheduler) -> None:
     queued = [user for user in users.values() if list(user.waiting)]
     in_turn = sorted(queued, key=lambda user: (user.held // 2, next(iter(user.waiting)).number))
     assert list(users.waiting_by_usage) == in_turn
-    by_load = sorted(users.values(), key=lambda user: (user.load, user.arrival))
+    by_load = sorted(users.values(), key=lambda user: (_per_weight(user), user.arrival))
     assert list(users.by_load) == by_load
-    assert users.heaviest == (by_load[-1].load if by_load else 0)
+    assert users.heaviest == (_per_weight(by_load[-1]) if by_load else 0)
+    weights = [users.weights.get(user, 1) for user in users]
+    assert [user.weight for user in users.values()] == weights
+    assert users.weight_sum == sum(weights)
+    assert users.weights_differ == (len(set(weights)) > 1)
+
+
+def _per_weight(user: Any) -> Fraction:
+    return Fraction(user.load) / user.weight
 
 
 steps = st.lists(
@@ -45,6 +54,7 @@ steps = st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(1, 14), st.integers(1, 14)),
         st.integers(0, 30).map(lambda number: ("cancel", number, 0)),
         st.integers(1, 12).map(lambda ticks: ("tick", ticks, 0)),
+        st.tuples(st.just("weigh"), st.sampled_from("abc"), st.sampled_from((1, 2, 3, 0.3))),
     ),
     max_size=50,
 )
@@ -52,7 +62,7 @@ steps = st.lists(
 
 @given(steps, st.sampled_from(sorted(POLICIES)), st.sets(st.integers(1, 20), max_size=5))
 def test_accounts_follow_every_move(
-    drawn: list[tuple[str, int, int]], policy: str, failing: set[int]
+    drawn: list[tuple[Any, ...]], policy: str, failing: set[int]
 ) -> None:
     executor = FailingExecutor(ConstantExecutor(), failing)
     scheduler = Scheduler(SMALL, make_policy(policy), executor)
@@ -64,6 +74,8 @@ def test_accounts_follow_every_move(
                 except RuntimeError:
                     assert executor.calls in failing
                 assert_accounts(scheduler)
+        elif what == "weigh":
+            scheduler.set_weight(first, second)
         elif what == "cancel":
             scheduler.cancel(str(first))
         else:

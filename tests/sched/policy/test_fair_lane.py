@@ -25,10 +25,18 @@ LIMITS = Limits(
 class Stage:
     """A scheduler under fair-lane on which A has decoded for a while."""
 
-    def __init__(self, heavy: int = 8, output: int = 60, executor: Any = None) -> None:
+    def __init__(
+        self,
+        heavy: int = 8,
+        output: int = 60,
+        executor: Any = None,
+        weights: dict[str, float] | None = None,
+    ) -> None:
         self.policy, self.recorder = FairLane(), Recorder()
         executor = executor or ConstantExecutor()
-        self.scheduler = Scheduler(LIMITS, self.policy, executor, observer=self.recorder)
+        self.scheduler = Scheduler(
+            LIMITS, self.policy, executor, observer=self.recorder, weights=weights
+        )
         self.recorder.watch(self.scheduler)
         submitted(self.scheduler, [a_request(f"A{n}", 8, output, "A") for n in range(heavy)])
 
@@ -82,13 +90,52 @@ def test_a_failed_tick_costs_no_credit_and_is_planned_again_alike() -> None:
 
 
 def test_nothing_is_remembered_of_users_that_left() -> None:
-    stage = Stage()
+    stage = Stage(weights={"B": 2})
     stage.ticks(4)
     stage.scheduler.submit(a_request("B", 24, 2, "B"))
+    stage.ticks(1)
+    state: Any = stage.policy.state()
+    assert [user for user, *_ in state[3]] == ["A", "B"], "what they were served"
     run_to_end(stage.scheduler)
-    lane, _, latest, _ = stage.policy.state()  # type: ignore[misc]
+    lane, _, latest, service, _ = stage.policy.state()  # type: ignore[misc]
     assert lane[3] == ()  # type: ignore[has-type]
     assert latest is None  # type: ignore[has-type]
+    assert service == ()  # type: ignore[has-type]
+
+
+@pytest.mark.parametrize(("weight", "has_lane"), [(1, False), (1.5, False), (2, True), (50, True)])
+def test_who_is_light_is_a_matter_of_load_over_weight(weight: float, has_lane: bool) -> None:
+    # A's load is 8 requests of 3 blocks and 8, B's 4 of as many: half of it.
+    stage = Stage(output=2, weights={"B": weight})
+    for number in range(4):
+        stage.scheduler.submit(a_request(f"B{number}", 8, 2, "B"))
+    stage.scheduler.tick()
+    plan: Any = stage.scheduler._plan
+    assert (plan.note.lane == ("B",)) == has_lane
+
+
+def test_weights_can_make_a_user_of_the_same_load_light() -> None:
+    stage = Stage(weights={"A": 0.25})
+    stage.ticks(2)
+    for number in range(8):
+        stage.scheduler.submit(a_request(f"B{number}", 8, 60, "B"))
+    stage.ticks(1)
+    plan: Any = stage.scheduler._plan
+    assert plan.note.lane == ("B",)
+    assert plan.note.costs == (("B", 2**20 * 5 // 8),), (
+        "its weight is 8/5 of the mean: it pays less"
+    )
+
+
+def test_a_user_may_hold_its_share_of_the_memory_by_weight() -> None:
+    # Of the 32 blocks, A's, B may have 8 with a weight of 1/3, and 24 with one of 3.
+    for weight, held in ((1 / 3, 8), (3, 16)):
+        stage = Stage(heavy=60, output=100, weights={"B": weight})
+        stage.ticks(20)
+        for number in range(4):
+            stage.scheduler.submit(a_request(f"B{number}", 15, 2, "B"))
+        stage.ticks(1)
+        assert stage.scheduler._roster.users["B"].held == held
 
 
 def test_under_guaranteed_no_evict_nobody_is_preempted() -> None:
