@@ -70,8 +70,8 @@ test-transformers test-vllm: test-%: constraints-%.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 \
 	  $$env/bin/python -W default -m pytest -W default -m engines $(ENGINE_TESTS_$*)
 
-ENGINE_TESTS_transformers := tests/adapters/test_huggingface.py
-ENGINE_TESTS_vllm := tests/adapters/test_vllm.py tests/adapters/test_vllm_watched.py
+ENGINE_TESTS_transformers := tests/adapters/test_huggingface*.py
+ENGINE_TESTS_vllm := tests/adapters/test_vllm*.py
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) .venv-engines-* dist htmlcov .coverage

@@ -29,7 +29,8 @@ class Conformance:
     """Holds the records of a run against the rules, in memory bounded by its live requests.
 
     `where` names a line in errors. Raises `LimitsError` for limits that make no
-    sense, and `InputError`, while it is told, for ticks that are missing.
+    sense or an exemption from a property that there is not, and `InputError`,
+    while it is told, for ticks that are missing.
     """
 
     def __init__(self, header: Header, where: Callable[[int], str]) -> None:
@@ -37,6 +38,7 @@ class Conformance:
             Limits(**msgspec.structs.asdict(header.limits)),
             cast(Admission, header.admission),
             on_violation="record",
+            exempt=header.exempt,
         )
         self._where = where
 

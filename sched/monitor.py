@@ -5,10 +5,11 @@ it is told, and holds each tick against the rules. It is told by a `Scheduler`
 (`Scheduler(monitor=True)`), by a recording, or by anybody's engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from batchproof.sched.config import Admission, Limits
+from batchproof.sched.errors import LimitsError
 from batchproof.sched.monitor_facts import (
     NO_TIMES,
     Account,
@@ -52,7 +53,9 @@ class Monitor:
     """Holds what it is told against the rules.
 
     `on_violation` says whether to raise `ViolationError` at the first violation,
-    or to note it in `violations`, believe what was seen, and go on.
+    or to note it in `violations`, believe what was seen, and go on. `exempt`
+    names the properties that are not checked. Raises `LimitsError` for a name in
+    it that is not in `PROPERTIES`.
     """
 
     def __init__(
@@ -61,8 +64,15 @@ class Monitor:
         admission: Admission = "max_utilization",
         *,
         on_violation: Literal["raise", "record"] = "raise",
+        exempt: Collection[str] = (),
     ) -> None:
+        if unknown := set(exempt) - PROPERTIES:
+            raise LimitsError(
+                f"monitor: exempt from {', '.join(sorted(unknown))}, which there is not; "
+                f"there are: {', '.join(sorted(PROPERTIES))}"
+            )
         self.limits = limits
+        self.exempt = frozenset(exempt)
         self.admission = admission
         self.violations: list[Violation] = []
         self.ticks = 0
@@ -355,7 +365,8 @@ class Monitor:
     # --- violations ---------------------------------------------------------------
 
     def _violated(self, name: str, detail: str) -> None:
-        self._found.append(Violation(self.ticks, name, detail))
+        if name not in self.exempt:
+            self._found.append(Violation(self.ticks, name, detail))
 
     def _settle(self) -> None:
         """Report what was found in this step, once the step has been taken in whole."""
@@ -385,6 +396,7 @@ class Monitor:
         return {
             "limits": {name: getattr(self.limits, name) for name in Limits.__slots__},
             "admission": self.admission,
+            "exempt": sorted(self.exempt),
             "violations": [violation._asdict() for violation in self.violations],
             "ticks": self.ticks,
             "start": {name: account.state() for name, account in older.start.items()},
@@ -394,7 +406,12 @@ class Monitor:
 
 def replay(report: Mapping[str, Any]) -> list[Violation]:
     """Return what a monitor finds that is told the ticks of a report again."""
-    monitor = Monitor(Limits(**report["limits"]), report["admission"], on_violation="record")
+    monitor = Monitor(
+        Limits(**report["limits"]),
+        report["admission"],
+        on_violation="record",
+        exempt=report["exempt"],
+    )
     for request_id, state in report["start"].items():
         times = (state["deadline_s"], state["admit_by_s"])
         account = Account(

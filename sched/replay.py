@@ -63,6 +63,8 @@ class Outcome:
     ticks: int
     repeated: bool
     """Whether the run was run again; one of another engine is only held against the rules."""
+    exempt: tuple[str, ...] = ()
+    """Properties that it was not held against, because the recording says so."""
     difference: Difference | None = None
     broken: "Broken | None" = None
     interrupted: bool = False
@@ -124,7 +126,8 @@ class Replay:
         return self._outcome(lines)
 
     def _outcome(self, lines: int, **what: Any) -> Outcome:
-        return Outcome(lines, self._conformance.monitor.ticks, self._repeats, **what)
+        monitor = self._conformance.monitor
+        return Outcome(lines, monitor.ticks, self._repeats, tuple(sorted(monitor.exempt)), **what)
 
     def _repeat(self, number: int, record: Record) -> None:
         """Do what `record` says was done; the recorder says what came of it."""

@@ -71,6 +71,8 @@ class Header(_Record, tag="run", frozen=True, kw_only=True, omit_defaults=True):
     """Of the ring that prompts given as slices are slices of."""
     weights: dict[str, int | float] = {}
     """User -> weight, where it is not 1."""
+    exempt: list[str] = []
+    """Properties that what made the batches does not set out to have: they are not checked."""
 
 
 class PromptSlice(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -28,6 +28,7 @@ from batchproof.sched.errors import InvalidRequestError, LimitsError, MisuseErro
 from batchproof.sched.policy.registry import DEFAULT_POLICY
 from batchproof.sched.request import Request
 from batchproof.sched.request import Sequence as ScheduledRequest
+from batchproof.spec.lifecycle import FinishReason
 
 TRIED: Final = ("5.24.0",)
 """The versions of transformers that the tests ran on."""
@@ -149,16 +150,9 @@ class BatchproofScheduler(Scheduler):  # type: ignore[misc]
         user_of: Callable[[RequestState], str] = user_before_slash,
     ) -> None:
         warn_if_untried("transformers", transformers.__version__, TRIED)
-        refuse_options("transformers", _unsupported(cache, safety_margin))
+        refuse_options("transformers", unsupported(cache, safety_margin))
         (self._allocator,) = cache.cache_allocators.values()
-        self.limits = Limits(
-            max_kv_blocks=self._allocator.num_blocks,
-            block_size=self._allocator.tokens_per_page,
-            chunk_size=chunk_size or cache.max_batch_tokens,
-            token_budget=cache.max_batch_tokens,
-            max_batch_size=max_requests_per_batch,
-            eos_token=STOPPED,
-        )
+        self.limits = limits_of(cache, max_requests_per_batch, chunk_size)
         self._policy = policy
         self._user_of = user_of
         self._blocks: list[int] = []
@@ -296,7 +290,7 @@ class BatchproofScheduler(Scheduler):  # type: ignore[misc]
             return Answer()
         if state.status != RequestStatus.FINISHED:
             return Answer(new[0])
-        return Answer(new[0], "eos" if new[0] in state._eos_token_ids else "length")
+        return Answer(new[0], ended_by(state))
 
     def _forget(self, request_id: str) -> None:
         del self._states[request_id]
@@ -305,7 +299,25 @@ class BatchproofScheduler(Scheduler):  # type: ignore[misc]
         self.waiting_requests.pop(request_id, None)
 
 
-def _unsupported(cache: Any, safety_margin: float | None) -> list[tuple[str, str]]:
+def limits_of(cache: Any, max_requests_per_batch: int, chunk_size: int | None = None) -> Limits:
+    """Return the limits that a cache of transformers and its batches set."""
+    (allocator,) = cache.cache_allocators.values()
+    return Limits(
+        max_kv_blocks=allocator.num_blocks,
+        block_size=allocator.tokens_per_page,
+        chunk_size=chunk_size or cache.max_batch_tokens,
+        token_budget=cache.max_batch_tokens,
+        max_batch_size=max_requests_per_batch,
+        eos_token=STOPPED,
+    )
+
+
+def ended_by(state: RequestState) -> FinishReason:
+    """Return why a finished request ended."""
+    return "eos" if state.generated_tokens[-1] in state._eos_token_ids else "length"
+
+
+def unsupported(cache: Any, safety_margin: float | None) -> list[tuple[str, str]]:
     """Return what the engine was started with and this scheduler cannot honour."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     found = {

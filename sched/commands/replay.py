@@ -46,6 +46,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "complete": not outcome.interrupted,
         "lines": outcome.lines,
         "ticks": outcome.ticks,
+        "exempt": outcome.exempt,
         "difference": None
         if difference is None
         else {

@@ -13,7 +13,8 @@ def replay_text(outcome: Outcome) -> str:
         return _difference(outcome.difference)
     what = "legal, and the same run" if outcome.repeated else "legal; not run again"
     so_far = "interrupted; so far " if outcome.interrupted else ""
-    return f"{so_far}{what}: {outcome.lines:,} lines, {outcome.ticks:,} ticks"
+    exempt = f"; exempt, by its header, from {', '.join(outcome.exempt)}" if outcome.exempt else ""
+    return f"{so_far}{what}: {outcome.lines:,} lines, {outcome.ticks:,} ticks{exempt}"
 
 
 def _difference(difference: Difference) -> str:

@@ -143,7 +143,15 @@ def test_a_local_version_label_does_not_make_a_version_untried() -> None:
         warn_if_untried("engine", "1.2.4", ["1.2.3"])
 
 
-@pytest.mark.parametrize(("module", "engine"), [("huggingface", "transformers"), ("vllm", "vllm")])
+@pytest.mark.parametrize(
+    ("module", "engine"),
+    [
+        ("huggingface", "transformers"),
+        ("huggingface_watched", "transformers"),
+        ("vllm", "vllm"),
+        ("vllm_watched", "vllm"),
+    ],
+)
 def test_without_the_extra_the_error_is_the_command_to_type(module, engine, monkeypatch) -> None:
     for name in ("torch", engine):
         monkeypatch.setitem(sys.modules, name, None)

@@ -21,6 +21,7 @@ from batchproof.sched.adapters.huggingface import (  # noqa: E402
     register,
     scheduler_of,
 )
+from batchproof.sched.cli import run_cli  # noqa: E402
 from batchproof.sched.errors import ExecutorError, LimitsError, MisuseError  # noqa: E402
 from batchproof.sched.policy.registry import POLICIES  # noqa: E402
 
@@ -400,6 +401,7 @@ def test_a_version_that_was_not_tried_is_warned_about(model, monkeypatch) -> Non
 def test_the_how_to_runs(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     run_blocks("use-with-transformers.md")
+    assert run_cli(["replay", "fifo-run.jsonl"]) == 0
     assert "use_async_batching=True: only False is supported" in capsys.readouterr().out
 
 

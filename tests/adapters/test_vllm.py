@@ -36,6 +36,8 @@ from batchproof.sched.adapters.vllm import BatchproofScheduler  # noqa: E402
 from batchproof.sched.adapters.vllm_options import OPTIONS, unsupported_options  # noqa: E402
 from batchproof.sched.errors import ExecutorError, LimitsError, MisuseError  # noqa: E402
 from batchproof.sched.policy.registry import POLICIES  # noqa: E402
+from batchproof.sched.replay import Replay  # noqa: E402
+from batchproof.sched.run_recording import RunRecording  # noqa: E402
 
 pytestmark = pytest.mark.engines
 
@@ -482,9 +484,9 @@ def test_the_tests_run_where_the_checkout_is() -> None:
 def test_the_how_to_runs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks("use-with-vllm.md")
-    names["llm"].llm_engine.engine_core.shutdown()
     assert [len(output.outputs[0].token_ids) for output in names["outputs"]] == [8, 8]
     assert names["watch"].monitor.ticks == 8
+    assert Replay(RunRecording("vllm-run.jsonl")).run().broken is None
 
 
 def test_the_example_prints_what_the_how_to_shows() -> None:

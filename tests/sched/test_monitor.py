@@ -276,6 +276,12 @@ def test_a_report_is_enough_to_see_the_violation_again() -> None:
     assert replay(report) == monitor.violations != []
 
 
+def test_a_report_says_what_was_not_checked() -> None:
+    monitor = Monitor(Limits(max_kv_blocks=4), on_violation="record", exempt=["blocks-conserved"])
+    monitor.ticked(TickFacts(free=3))
+    assert monitor.violations == replay(monitor.report()) == []
+
+
 def test_it_takes_up_a_restored_scheduler_in_the_middle() -> None:
     sched = busy(False)
     for _ in range(50):

@@ -67,6 +67,7 @@ def test_a_recorded_run_is_the_same_again(batchproof, recording):
         "complete": True,
         "lines": len(lines) - 1,
         "ticks": ticks,
+        "exempt": [],
         "difference": None,
     }
 
@@ -238,6 +239,28 @@ def test_the_run_of_another_engine_is_held_against_the_rules(batchproof, recordi
     code, out, _ = batchproof("replay", recording)
     assert code == 1
     assert out.startswith(f"line {line}, tick 300, breaks blocks-conserved")
+
+
+def edit_header(recording, **fields):
+    first, _, rest = recording.read_text().partition("\n")
+    recording.write_text(json.dumps({**json.loads(first), **fields}) + "\n" + rest)
+
+
+def test_what_the_header_exempts_from_is_not_checked_and_is_said(batchproof, recording):
+    edit(recording, "tick", 300, lambda record: record.update(free=-1))
+    edit_header(recording, gpu=None, exempt=["tick-feeds", "blocks-conserved"])
+    code, out, err = batchproof("replay", recording)
+    assert (code, err) == (0, "")
+    assert out.endswith("; exempt, by its header, from blocks-conserved, tick-feeds\n")
+    _, out, _ = batchproof("replay", recording, "--json")
+    assert json.loads(out)["exempt"] == ["blocks-conserved", "tick-feeds"]
+
+
+def test_an_exemption_from_a_property_that_there_is_not_is_refused(batchproof, recording):
+    edit_header(recording, gpu=None, exempt=["blocks-conserved", "manners"])
+    code, _, err = batchproof("replay", recording)
+    assert code == 2
+    assert "monitor: exempt from manners, which there is not; there are: batch-bounded" in err
 
 
 def replaced(old, new):
