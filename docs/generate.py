@@ -81,6 +81,30 @@ def lifecycle_page() -> Iterator[str]:
         yield f"| `{edge.event}` | `{edge.source}` | `{edge.dest}` | {edge.rule} |"
 
 
+PROMISES = """\
+{count} claims of the catalog are of the rules, and hold under every policy. These are promised
+by some only, and `batchproof check --policy NAME` decides them in every reachable state, at every
+bound. `vtc` promises none of them: its counters have no end of states, so that they cannot be
+decided. `prefill-first` should keep what is marked, and does not: it is there to be compared with.
+"""
+
+
+def promises_page() -> Iterator[str]:
+    """Yield the lines of the page on what each policy promises beyond the rules."""
+    from batchproof.invariants.catalog import CATALOG
+    from batchproof.sched.policy.registry import POLICIES
+
+    beyond = [claim for claim in CATALOG if claim.promised_by is not None]
+    text = PROMISES.format(count=len(CATALOG) - len(beyond))
+    yield from ("# What each policy promises beyond the rules", "", *text.splitlines(), "")
+    yield f"| claim | {' | '.join(f'`{policy}`' for policy in POLICIES)} |"
+    yield "|---|" + "---|" * len(POLICIES)
+    for claim in beyond:
+        promised_by = claim.promised_by or frozenset()
+        marks = ("yes" if policy in promised_by else "" for policy in POLICIES)
+        yield f"| `{claim.name}`: {claim.claim} | {' | '.join(marks)} |"
+
+
 def readme() -> str:
     """Return README with what `batchproof run` prints now."""
     from batchproof.sched.cli import run_cli
@@ -98,6 +122,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "api.md": api_page,
     "errors.md": errors_page,
     "lifecycle.md": lifecycle_page,
+    "promises.md": promises_page,
 }
 """File in docs/reference -> what makes its lines."""
 

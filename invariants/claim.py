@@ -14,11 +14,14 @@ ANY: Final = "any"
 WORK_CONSERVING: Final = frozenset({"stall-free", "orca", "vllm-v1"})
 """The policies that use whatever the next in line could use."""
 
-STARVATION_FREE: Final = WORK_CONSERVING | {"static"}
+STARVATION_FREE: Final = WORK_CONSERVING | {"static", "fair-lane"}
 """The policies that let every request end, whatever others do."""
 
-FIRST_COME_FIRST_SERVED: Final = STARVATION_FREE | {"prefill-first"}
+FIRST_COME_FIRST_SERVED: Final = WORK_CONSERVING | {"static", "prefill-first"}
 """The policies that serve all users in one line, oldest first, and preempt the youngest."""
+
+STEADY: Final = FIRST_COME_FIRST_SERVED | {"fair-lane"}
+"""The policies that let decodes take turns, preempt only when they must, and never the oldest."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from batchproof.invariants.claim import FIRST_COME_FIRST_SERVED, WORK_CONSERVING, Claim
+from batchproof.invariants.claim import STEADY, WORK_CONSERVING, Claim
 from batchproof.spec.actions import Event, Tick, Work, objection_to_tick, works
 from batchproof.spec.lifecycle import DECODING, WAITING
 from batchproof.spec.state import LONG_GAP, Live, State, System
@@ -171,7 +171,7 @@ CLAIMS: Final = (
         "rule 7",
         "step",
         preemption_is_needed,
-        promised_by=FIRST_COME_FIRST_SERVED,
+        promised_by=STEADY,
     ),
     Claim(
         "oldest-stays",
@@ -179,7 +179,7 @@ CLAIMS: Final = (
         "rule 7: somebody always gets nearer to the end",
         "step",
         oldest_stays,
-        promised_by=FIRST_COME_FIRST_SERVED,
+        promised_by=STEADY,
     ),
     Claim(
         "bounded-time-between-tokens",
@@ -188,6 +188,6 @@ CLAIMS: Final = (
         "rule 6",
         "invariant",
         tokens_keep_coming,
-        promised_by=FIRST_COME_FIRST_SERVED,
+        promised_by=STEADY,
     ),
 )

@@ -147,7 +147,7 @@ CLAIMS: Final = (
         "can-mix",
         "one batch can have a decode and a chunk",
         mixes,
-        promised_by=WORK_CONSERVING | {ANY},
+        promised_by=WORK_CONSERVING | {"fair-lane", ANY},
     ),
     _witness("can-use-budget", "a batch can feed token_budget tokens", uses_whole_budget),
     _witness("can-cancel-resident", "a resident can be cancelled", cancels_resident, _cancels),

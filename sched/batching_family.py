@@ -13,8 +13,8 @@ from batchproof.spec.registry import Bound, ModelFamily
 WRONG_ON_PURPOSE: Final = frozenset({"prefill-first"})
 """Policies that break what they should promise: shipped to be measured against, and shown so."""
 
-ON_DEMAND: Final = frozenset({"fair-lane", "vtc"})
-"""Policies that count, in a state of their own: too many states for a bare `batchproof check`."""
+ON_DEMAND: Final = frozenset({"vtc"})
+"""Policies with no end of states: virtual token counters count every token served."""
 
 
 def model(size: Size, policy: str | None = None) -> Batching:

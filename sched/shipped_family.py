@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any, Final
 
 from batchproof.invariants.catalog import properties
-from batchproof.sched.batching_family import WRONG_ON_PURPOSE
+from batchproof.sched.batching_family import ON_DEMAND, WRONG_ON_PURPOSE
 from batchproof.sched.policy.registry import DEFAULT_POLICY, POLICIES
 from batchproof.sched.shipped import Disturbance, Shipped, core_of, one_owner_each
 from batchproof.spec import actions
@@ -122,6 +122,5 @@ MODEL_FAMILY: Final = ModelFamily(
     default_bounds=tuple(SIZES),
     build=_model,
     policies=tuple(POLICIES),
-    # Virtual token counters have too many states: they count every token served.
-    default_policies=tuple(name for name in POLICIES if name not in WRONG_ON_PURPOSE | {"vtc"}),
+    default_policies=tuple(name for name in POLICIES if name not in WRONG_ON_PURPOSE | ON_DEMAND),
 )

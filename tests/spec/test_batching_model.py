@@ -2,7 +2,8 @@
 
 import pytest
 
-from batchproof.invariants.claim import ANY
+from batchproof.invariants.catalog import CATALOG
+from batchproof.invariants.claim import ANY, Claim
 from batchproof.sched.batching_family import MODEL_FAMILY, ON_DEMAND, WRONG_ON_PURPOSE, model
 from batchproof.sched.policy.registry import POLICIES
 from batchproof.spec.actions import Cancel, Refuse, Submit, Tick
@@ -71,10 +72,11 @@ def test_interchangeable_requests_and_users_fold_and_others_do_not() -> None:
     assert growth.canonical(alone[2]) == alone[2]
 
 
-def everything_holds(bound: str, policy: str) -> None:
+def everything_holds(bound: str, policy: str) -> Report:
     report = run(bound, policy)
     assert not [v.prop.name for v in report.verdicts if v.outcome != "holds"]
     assert report.outcome == "holds"
+    return report
 
 
 @pytest.mark.parametrize("bound", ["pair", "no-cancel"])
@@ -91,7 +93,9 @@ def test_everything_claimed_of_the_rules_holds_at_every_bound(bound: str) -> Non
 @pytest.mark.parametrize("bound", SIZES)
 @pytest.mark.parametrize("policy", MODEL_FAMILY.default_policies[1:])
 def test_everything_that_a_policy_promises_holds(bound: str, policy: str) -> None:
-    everything_holds(bound, policy)
+    report = everything_holds(bound, policy)
+    if policy == "fair-lane":
+        assert report.states == FAIR_LANE_STATES[bound]
 
 
 def test_prefill_first_has_no_bound_between_tokens_and_starves_its_decodes() -> None:
@@ -115,6 +119,35 @@ def test_static_batching_leaves_slots_idle_and_says_so() -> None:
         MODEL_FAMILY.build(size, "static"), [MODEL_FAMILY.find("no-idle-capacity", size)]
     )
     assert report["no-idle-capacity"].outcome == "violated"
+
+
+FAIR_LANE_STATES = {
+    "pair": 53,
+    "growth": 894,
+    "no-cancel": 454,
+    "users": 4_749,
+    "budget": 342,
+    "reserve": 1_643,
+}
+"""Of the specification under fair-lane."""
+
+
+def test_fair_lane_promises_all_but_one_line_and_no_idle_capacity_and_breaks_both() -> None:
+    promised = {name for name, claim in BY_NAME.items() if "fair-lane" in promised_by(claim)}
+    assert set(BY_NAME) - promised == {"fcfs-over-all", "no-idle-capacity"}
+    size = MODEL_FAMILY.bounds["users"]
+    names = ["fcfs-over-all", "no-idle-capacity"]
+    report = check(
+        MODEL_FAMILY.build(size, "fair-lane"), [MODEL_FAMILY.find(name, size) for name in names]
+    )
+    assert {name: report[name].outcome for name in names} == dict.fromkeys(names, "violated")
+
+
+BY_NAME = {claim.name: claim for claim in CATALOG}
+
+
+def promised_by(claim: Claim) -> frozenset[str]:
+    return frozenset({"fair-lane"}) if claim.promised_by is None else claim.promised_by
 
 
 def test_the_bound_to_the_first_token_is_reported() -> None:
