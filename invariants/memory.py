@@ -10,12 +10,12 @@ from batchproof.spec.state import State, System
 
 def kv_within_cap(system: System, state: State) -> bool:
     """Say whether the blocks held are at most those that there are."""
-    return sum(live.blocks for live in state.live) <= system.limits.max_kv_blocks
+    return _held(state) <= system.limits.max_kv_blocks
 
 
 def blocks_conserved(system: System, state: State) -> bool:
     """Say whether free and held blocks add up to the pool."""
-    return state.free + sum(live.blocks for live in state.live) == system.limits.max_kv_blocks
+    return state.free + _held(state) == system.limits.max_kv_blocks
 
 
 def only_residents_hold(system: System, state: State) -> bool:
@@ -44,11 +44,11 @@ def blocks_cover_context(system: System, state: State) -> bool:
 
 def freed_at_once(system: System, before: State, event: Event, after: State) -> bool:
     """Say whether what a request gives up is free in the same step."""
-    stay = {live.request for live in after.live if live.phase in RESIDENT}
-    given_up = sum(live.blocks for live in before.live if live.request not in stay)
-    held_on = sum(live.blocks for live in before.live if live.request in stay)
-    taken = sum(live.blocks for live in after.live) - held_on
-    return after.free == before.free + given_up - taken
+    return after.free + _held(after) == before.free + _held(before)
+
+
+def _held(state: State) -> int:
+    return sum(live.blocks for live in state.live)
 
 
 CLAIMS: Final = (

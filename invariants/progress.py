@@ -40,7 +40,7 @@ def no_idle_capacity(system: System, before: State, event: Event, after: State) 
     free = _free_in(system, before, work)
     for live in before.live:
         if _is_resident_in(work, live):
-            if fed.get(live.request, 0) < _usable(system, live, free, seated=live.request in fed):
+            if fed.get(live.request, 0) < _usable(system, live, free):
                 return seats == 0 and live.request not in fed
         elif seats:
             # The first that is left waiting: nobody behind it counts.
@@ -48,10 +48,10 @@ def no_idle_capacity(system: System, before: State, event: Event, after: State) 
     return True
 
 
-def _usable(system: System, live: Live, free: int, *, seated: bool) -> int:
+def _usable(system: System, live: Live, free: int) -> int:
     """Return the tokens that a resident could be fed, given what the tick leaves free."""
     if live.phase == DECODING:
-        return 1 if seated or free >= _growth(system, live) else 0
+        return 1 if free >= _growth(system, live) else 0
     left = system.requests[live.request].prompt + live.generated - live.prefilled
     return min(system.limits.chunk_size, left)
 
@@ -67,8 +67,9 @@ def preemption_is_needed(system: System, before: State, event: Event, after: Sta
         for live in victims
         if live.phase == DECODING and spare - live.blocks < _growth(system, live)
     ]
+    # Nothing spares the stuck: their own blocks, and at most one to grow into, are not enough.
     spare -= sum(live.blocks for live in stuck)
-    return all(live in stuck or spare < live.blocks for live in victims)
+    return all(spare < live.blocks for live in victims)
 
 
 def oldest_stays(system: System, before: State, event: Event, after: State) -> bool:
@@ -108,7 +109,7 @@ def _free_in(system: System, before: State, work: Work) -> int:
             free += live.blocks
         elif live.request in work.admit:
             free -= _to_admit(system, live)
-        elif live.phase == DECODING and live.request in fed:
+        elif live.request in fed:
             free -= _growth(system, live)
     return free
 

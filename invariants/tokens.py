@@ -23,9 +23,7 @@ def fed_once_in_order(system: System, before: State, event: Event, after: State)
     was = {live.request: live for live in before.live}
     for i, tokens in fed.items():
         live = was.get(i)
-        if live is None or live.phase == DECODING:
-            continue
-        if live.prefilled + tokens > system.requests[i].prompt + live.generated:
+        if live and live.prefilled + tokens > system.requests[i].prompt + live.generated:
             return False
     return all(
         live.prefilled == was[live.request].prefilled + fed.get(live.request, 0)
@@ -53,7 +51,7 @@ def phase_fits_tokens(system: System, state: State) -> bool:
         context = system.requests[live.request].prompt + live.generated
         if live.phase == DECODING and not live.generated:
             return False
-        if live.phase == PREFILLING and live.prefilled >= context:
+        if live.prefilled >= context:
             return False
         if live.generated >= system.requests[live.request].max_tokens:
             return False

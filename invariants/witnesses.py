@@ -5,7 +5,7 @@ from typing import Final
 
 from batchproof.invariants.claim import ANY, WORK_CONSERVING, Claim
 from batchproof.spec.actions import Cancel, Event, Refuse, Tick, Work
-from batchproof.spec.lifecycle import DECODING, PREFILLING, RESIDENT, WAITING
+from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING
 from batchproof.spec.state import State, System
 
 
@@ -25,7 +25,7 @@ def fills_pool(system: System, before: State, event: Event, after: State) -> boo
 
 def chunks_prompt(system: System, before: State, event: Event, after: State) -> bool:
     """Say whether a prompt is fed in part."""
-    return any(live.phase == PREFILLING and live.prefilled > 0 for live in after.live)
+    return any(live.prefilled > 0 for live in after.live)
 
 
 def grows(system: System, before: State, event: Event, after: State) -> bool:

@@ -41,7 +41,7 @@ class LeanEvent(Event):
         """Move `model` along this event's edge; raise `IllegalEventError` where there is none."""
         dest = self._dest.get(model.phase)
         if dest is None:
-            legal = self.machine.get_triggers(model.phase) if model.phase else []
+            legal = self.machine.get_triggers(model.phase)
             raise IllegalEventError(
                 f"event {self.name!r} is illegal in phase {model.phase!r}; "
                 f"legal there: {', '.join(legal) or 'nothing'}"

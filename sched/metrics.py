@@ -7,7 +7,7 @@ that a scheduler may run for months.
 from array import array
 from collections.abc import Mapping
 from math import nan
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from batchproof.sched.request import Sequence
 
@@ -263,10 +263,10 @@ class Metrics:
         self.latency.add(latency)
         user.latency.add(latency)
         self.queue_time.add(sequence.queued_s)
-        if sequence.first_token_at is not None:
-            ttft = sequence.first_token_at - sequence.submitted_at
-            self.ttft.add(ttft)
-            user.ttft.add(ttft)
+        first_token_at = cast(float, sequence.first_token_at)  # only tokens end a request
+        ttft = first_token_at - sequence.submitted_at
+        self.ttft.add(ttft)
+        user.ttft.add(ttft)
 
     def ticked(self, sequences: int, tokens: int, yielded: int, blocks: int, now: float) -> None:
         """Count a tick: its sequences, tokens fed, output tokens, blocks held during it."""

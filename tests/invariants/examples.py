@@ -24,6 +24,7 @@ SYSTEM: Final = System(
         Request(user=1, prompt=9, max_tokens=5),  # a token too many for the pool
         Request(user=1, prompt=0, max_tokens=1),
         Request(user=1, prompt=1, max_tokens=0),
+        Request(user=1, prompt=1, max_tokens=1),  # the least that can be asked
     ),
 )
 RESERVING: Final = System(LIMITS, SYSTEM.requests, "guaranteed_no_evict")

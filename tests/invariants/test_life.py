@@ -69,7 +69,7 @@ HOLDS = {
     "ids-unique": {"two requests": (state(waiting(0), waiting(1)),)},
     "feasible-or-refused": {
         "its peak is the whole pool": (state(waiting(3)),),
-        "the least that can be asked": (state(waiting(1)),),
+        "the least that can be asked": (state(waiting(7)),),
     },
     "refused-for-cause": {
         "no refusal": (NOBODY, Submit(0), state(waiting(0))),
@@ -174,7 +174,7 @@ BROKEN = {
     "refused-for-cause": {
         "it could finish": (NOBODY, Refuse(0), NOBODY),
         "its peak is the whole pool": (NOBODY, Refuse(3), NOBODY),
-        "the least that can be asked": (NOBODY, Refuse(1), NOBODY),
+        "the least that can be asked": (NOBODY, Refuse(7), NOBODY),
         "another is live": (state(waiting(1)), Refuse(0), state(waiting(1))),
         "the refusal leaves a trace": (state(waiting(0)), Refuse(4), NOBODY),
     },

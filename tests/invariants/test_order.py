@@ -75,6 +75,7 @@ BROKEN = {
     },
     "fcfs-within-user": {
         "the younger of a user": (LINE, admits(1), LINE),
+        "and then another user's": (LINE, admits(1, 2), LINE),
         "younger than one that is preempted": (
             state(decoding(0, 1, 2), waiting(1)),
             admits(1, preempt=(0,)),

@@ -153,6 +153,11 @@ BROKEN = {
     },
     "no-idle-capacity": {
         "half a chunk": (state(prefilling(0, 0, 2)), tick({0: 1}), state(prefilling(0, 1, 2))),
+        "half a chunk of a recomputation": (
+            state(prefilling(0, 2, 3, generated=2)),
+            tick({0: 1}),
+            state(prefilling(0, 3, 3, generated=2)),
+        ),
         "a decode is left out": (
             state(decoding(1, 1, 1), decoding(0, 0, 2)),
             tick({1: 1}),
@@ -209,6 +214,11 @@ BROKEN = {
         "one is stuck, and its blocks would have done": (
             state(decoding(0, 1, 2), decoding(2, 0, 2), prefilling(1, 0, 1), free=0),
             tick({}, preempt=(0, 1)),
+            state(),
+        ),
+        "one prefill's blocks would have done, and it is not stuck": (
+            state(decoding(0, 1, 2), prefilling(3, 0, 2), prefilling(1, 0, 1), waiting(7), free=0),
+            tick({0: 1, 7: 1}, preempt=(3, 1), admit=(7,)),
             state(),
         ),
         "a prefill is never stuck": (

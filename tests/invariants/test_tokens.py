@@ -26,6 +26,7 @@ HOLDS = {
             HALF,
         ),
         "a stranger is another claim's": (HALF, tick({1: 1}), HALF),
+        "and so is a newcomer": (state(), tick(), FRESH),
     },
     "tokens-when-due": {
         "no tick": SUBMITTED,

@@ -217,6 +217,42 @@ class TestStatic:
         ]
 
 
+class TestPrefillFirst:
+    def test_a_prompt_goes_before_every_decode_to_its_end(self) -> None:
+        stage = Stage("prefill-first")
+        stage.submit(a_request("a", 2, 9), a_request("b", 2, 9))
+        stage.ticks(2)
+        stage.submit(a_request("long", 20, 5))
+        assert stage.ticks(4) == [
+            {"long": 8},
+            {"long": 8},
+            {"long": 4},
+            {"a": 1, "b": 1, "long": 1},
+        ]
+
+    def test_who_gets_no_chunk_is_not_admitted(self) -> None:
+        stage = Stage("prefill-first")
+        stage.submit(*(a_request(f"r{index}", 9, 1) for index in range(3)))
+        assert stage.ticks(1) == [{"r0": 8, "r1": 8}]
+        assert [name for _, name in stage.happened("admit")] == ["r0", "r1"]
+
+    def test_residents_are_never_more_than_the_seats(self) -> None:
+        stage = Stage("prefill-first", Limits(token_budget=8, chunk_size=4, max_batch_size=3))
+        stage.submit(a_request("a", 1, 9), a_request("b", 1, 9))
+        stage.ticks(1)
+        stage.submit(a_request("c", 7, 9), a_request("d", 1, 9), a_request("e", 1, 9))
+        assert stage.ticks(3) == [{"c": 4}, {"c": 3}, {"a": 1, "b": 1, "c": 1}]
+
+    def test_memory_is_used_to_the_last_block_and_nobody_passes_one_that_does_not_fit(self) -> None:
+        stage = Stage("prefill-first", TIGHT)  # 7 blocks of 8 tokens
+        stage.submit(a_request("a", 23, 2), a_request("b", 31, 2))
+        stage.submit(a_request("c", 7, 2))
+        assert stage.ticks(1) == [{"a": 23, "b": 31}]
+        stage.scheduler.cancel("a")
+        stage.submit(a_request("d", 31, 2), a_request("e", 1, 2))
+        assert stage.ticks(1) == [{"c": 7}]
+
+
 class TestTurns:
     """When there are more decodes than a batch can take, the least recently scheduled go first."""
 
