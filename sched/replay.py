@@ -133,6 +133,7 @@ class Replay:
         """Do what `record` says was done; the recorder says what came of it."""
         match record:
             case Submit():
+                self._gpu.wait_until(record.at)
                 self._submit(self._request(number, record.request), record.at)
             case Refuse(request=None):
                 self._replayed.append(record)  # it changed nothing, whatever it was

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from math import isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from batchproof.sched import lifecycle, snapshot
@@ -96,14 +96,16 @@ class Scheduler:
         `submitted_at` is when it reached the system, in the executor's seconds,
         where that was before now: latencies run from there. Raises
         `InvalidRequestError`, `InfeasibleRequestError`, `DuplicateRequestError` or
-        `QueueFullError` (rule 4), `MisuseError` for a `submitted_at` that is not a time.
+        `QueueFullError` (rule 4), `MisuseError` for a `submitted_at` that is no time,
+        or is yet to come.
         """
-        if submitted_at is not None and not (
-            isinstance(submitted_at, int | float) and isfinite(submitted_at)
-        ):
+        now = self.executor.now()
+        if submitted_at is None:
+            submitted_at = now
+        elif not (isinstance(submitted_at, int | float) and -inf < submitted_at <= now):
             raise MisuseError(
-                f"submit: submitted_at is {submitted_at!r}, not a number of seconds; "
-                "leave it out to mean now"
+                f"submit: submitted_at is {submitted_at!r}, not a number of seconds, at most the "
+                f"{now!r} that it is now; leave it out to mean now"
             )
         try:
             prompt = self._checked(request)
@@ -112,8 +114,6 @@ class Scheduler:
             if self._observer is not None:
                 self._observer.refused(request, error)
             raise
-        if submitted_at is None:
-            submitted_at = self.executor.now()
         request.generated = []
         request.finish_reason = None
         sequence = Sequence(request, prompt, self._submissions, submitted_at)

@@ -286,8 +286,8 @@ def test_the_prompt_is_read_once_so_that_changing_it_later_changes_nothing() -> 
     assert request.generated == expected
 
 
-@pytest.mark.parametrize("time", ["now", float("nan"), float("inf"), [0.0]])
-def test_a_submission_time_that_is_none_is_misuse_and_changes_nothing(
+@pytest.mark.parametrize("time", ["now", float("nan"), float("-inf"), [0.0], 1e9])
+def test_a_submission_time_that_is_none_or_to_come_is_misuse_and_changes_nothing(
     busy: Scheduler, time: Any
 ) -> None:
     before = dump(busy)
