@@ -33,7 +33,9 @@ _WAITING_MAX: Final = 1024
 
 def serve(
     *,
-    model: Annotated[str, Parameter(help="What to serve: simulated.")] = SIMULATED,
+    model: Annotated[
+        str, Parameter(help="simulated, or a folder with a transformers model.")
+    ] = SIMULATED,
     pace: Annotated[
         float | None,
         Parameter(help="Virtual seconds to a real one, 1 for a GPU's speed; as fast as it goes."),

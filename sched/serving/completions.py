@@ -15,6 +15,7 @@ from batchproof.sched.serving.engine import Engine, StoppedError, Ticket
 from batchproof.sched.serving.metrics import FINISHED_REASONS
 from batchproof.sched.serving.models import ServedModel
 from batchproof.sched.serving.openai_types import CompletionRequest, choice, error_body, usage
+from batchproof.sched.serving.text import TextStream
 
 CLIENT_GONE: Final = 499
 """What is answered to nobody: the client went away."""
@@ -25,7 +26,7 @@ CUT_SHORT: Final = "the server stopped before the request could be finished; sen
 class Call:
     """The requests that one call submits, and what is answered of them.
 
-    Raises what `Engine.submit` raises.
+    Raises what `ServedModel.check` and `Engine.submit` raise.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class Call:
             )
             for index, prompt in enumerate(body.prompt)
         ]
+        for request in requests:
+            model.check(request.prompt, request.max_tokens)
         self.ticket: Ticket = engine.submit(requests)
 
     async def answer(self, receive: Receive) -> Response:
@@ -84,12 +87,14 @@ class Call:
 
     async def events(self) -> AsyncIterator[str]:
         """Yield the server-sent events of the stream."""
+        texts = [TextStream(self._codec) for _ in self.ticket.requests]
         async for index, tokens, reason in self.ticket.pieces():
             if reason == "cancelled":
                 yield _event(error_body(CUT_SHORT, "server_error", code="stopped"))
                 return
             finish_reason = None if reason is None else FINISHED_REASONS[reason]
-            chunk = choice(index, self._codec.decode(tokens), finish_reason)
+            text = texts[index].more(tokens, last=reason is not None)
+            chunk = choice(index, text, finish_reason)
             yield self._chunk([chunk], None)
         if self._wants_usage:
             yield self._chunk([], self._usage())

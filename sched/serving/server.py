@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Final
 
@@ -114,13 +114,16 @@ class DrainingServer(uvicorn.Server):
 class Service:
     """A model, a scheduler and a server on it; `run` serves, `stop` makes `run` drain and end.
 
-    `setup` is the scheduler's. Raises `LimitsError` for one that makes no sense.
+    `setup` is the scheduler's; its EOS is the model's, if the model has one. Raises
+    `LimitsError` for one that makes no sense.
     """
 
     def __init__(
         self, model: ServedModel, setup: Setup, options: ServiceOptions, access: Access
     ) -> None:
         self._options = options
+        if model.eos_token is not None:
+            setup = replace(setup, limits=replace(setup.limits, eos_token=model.eos_token))
         metrics = ServingMetrics(setup.limits, model.name)
         policy = make_policy(setup.policy, setup.admission)
         monitor = options.monitor and Monitor(setup.limits, policy.admission, on_violation="record")

@@ -1,4 +1,4 @@
-"""How text and tokens map to each other for a model that has no tokenizer."""
+"""How text and tokens map to each other: streams of text, and a model without a tokenizer."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -12,9 +12,37 @@ class Codec(Protocol):
         ...
 
     def decode(self, tokens: Sequence[int], /) -> str:
-        """Return the text of output tokens; texts of consecutive runs join to that of the whole."""
+        """Return the text of output tokens."""
         ...
 
+
+class TextStream:
+    """The text of one request's output, token by token: the pieces join to the whole text.
+
+    A character may take several tokens, and how a token is written may depend on
+    the one before. So what was said last is decoded again with what is new, and
+    text that ends amid a character is held back until the character is there.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._tokens: list[int] = []
+        self._said = 0
+
+    def more(self, tokens: Sequence[int], *, last: bool) -> str:
+        """Return the text that these tokens add; all of it if they are the last ones."""
+        self._tokens += tokens
+        text = self._codec.decode(self._tokens)
+        if text.endswith(AMID_A_CHARACTER) and not last:
+            return ""
+        before = self._codec.decode(self._tokens[: self._said])
+        del self._tokens[: self._said]
+        self._said = len(self._tokens)
+        return text[len(before) :]
+
+
+AMID_A_CHARACTER: Final = "\N{REPLACEMENT CHARACTER}"
+"""What a codec makes of the first tokens of a character that takes several."""
 
 SYLLABLES: Final = tuple(f"{consonant}{vowel}" for consonant in "bdgklmnr" for vowel in "aeio")
 """32 of them: three make a word for each of the simulated GPU's 32,000 token ids."""

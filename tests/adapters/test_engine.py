@@ -147,6 +147,7 @@ def test_a_local_version_label_does_not_make_a_version_untried() -> None:
     ("module", "engine"),
     [
         ("huggingface", "transformers"),
+        ("huggingface_model", "transformers"),
         ("huggingface_watched", "transformers"),
         ("vllm", "vllm"),
         ("vllm_watched", "vllm"),

@@ -100,7 +100,7 @@ def test_an_idle_server_ends_at_once_and_reads_keys_from_the_environment(monkeyp
         (["--policy", "best"], "policy 'best' is unknown"),
         (
             ["--model", "/a/path"],
-            "model '/a/path': only the simulated GPU is served in this version",
+            "model '/a/path': no folder that holds a config.json; give",
         ),
         (["--max-kv-blocks", "0"], "limits: max_kv_blocks=0 is not"),
     ],
@@ -109,6 +109,17 @@ def test_what_makes_no_sense_is_refused_in_one_line(options: list[str], says: st
     assert run_cli(["serve", *options]) == 2
     printed = capsys.readouterr()
     assert says in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_a_model_without_what_runs_it_is_the_command_to_type(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for name in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "batchproof.sched.adapters.huggingface_model", raising=False)
+    assert run_cli(["serve", "--model", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert "pip install 'batchproof[transformers]'" in printed.err
     assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 

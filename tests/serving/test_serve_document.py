@@ -64,7 +64,9 @@ def test_the_server_and_the_client_of_the_document_work(capsys) -> None:
 
 def test_the_document_names_every_metric_and_no_other() -> None:
     named = set(
-        re.findall(r"`(\w+)`", TEXT[TEXT.index("| metric |") : TEXT.index("## What is not")])
+        re.findall(
+            r"`(\w+)`", TEXT[TEXT.index("| metric |") : TEXT.index("## Serve a transformers model")]
+        )
     )
     named -= {"finished_reason", "reason", "stop", "length", "abort", "waiting"}
     named -= {"invalid", "infeasible", "queue_full"}
