@@ -65,7 +65,7 @@ def feasible_or_refused(system: System, state: State) -> bool:
         prompt >= 1
         and max_tokens >= 1
         and prompt + max_tokens - 1 <= limits.max_kv_blocks * limits.block_size
-        for _, prompt, max_tokens in (system.requests[live.request] for live in state.live)
+        for _, prompt, max_tokens, _ in (system.requests[live.request] for live in state.live)
     )
 
 
@@ -73,7 +73,7 @@ def refused_for_cause(system: System, before: State, event: Event, after: State)
     """Say whether a refusal has a reason, and changes nothing."""
     if not isinstance(event, Refuse):
         return True
-    _, prompt, max_tokens = system.requests[event.request]
+    _, prompt, max_tokens, _ = system.requests[event.request]
     room = system.limits.max_kv_blocks * system.limits.block_size
     could_finish = prompt >= 1 <= max_tokens and prompt + max_tokens - 1 <= room
     is_live = any(live.request == event.request for live in before.live)
@@ -105,8 +105,14 @@ def bystanders_untouched(system: System, before: State, event: Event, after: Sta
         named = {*work.preempt, *work.admit, *(i for i, _ in work.feed)}
     else:
         named = {event.request}
-    others = [live for live in before.live if live.request not in named]
-    return others == [live for live in after.live if live.request not in named]
+    others = [_as_it_is(live) for live in before.live if live.request not in named]
+    still = [_as_it_is(live) for live in after.live if live.request not in named]
+    return sorted(others) == sorted(still)
+
+
+def _as_it_is(live: Live) -> Live:
+    """Return a request but for how often it was passed, which is a matter of order (rule 5)."""
+    return live._replace(passed=0)
 
 
 CLAIMS: Final = (

@@ -28,7 +28,7 @@ def blocks_cover_context(system: System, state: State) -> bool:
     for live in state.live:
         if live.phase not in RESIDENT:
             continue
-        _, prompt, max_tokens = system.requests[live.request]
+        _, prompt, max_tokens, _ = system.requests[live.request]
         tokens = prompt + max_tokens - 1
         if system.admission == "max_utilization":
             coming = 0 if live.phase == DECODING else 1

@@ -7,21 +7,86 @@ from batchproof.spec.actions import Event, Submit, Tick
 from batchproof.spec.state import State, System
 
 
-def order_is_of_submission(system: System, before: State, event: Event, after: State) -> bool:
-    """Say whether those who stay keep their order, and who is submitted comes last."""
+def order_is_of_places(system: System, before: State, event: Event, after: State) -> bool:
+    """Say whether those who stay keep their order, and a place more is behind all others.
+
+    That place is the submitted request's user's; in which of the user's places it
+    stands, the next two claims say.
+    """
     remain = {live.request for live in after.live}
     expected = [live.request for live in before.live if live.request in remain]
-    if isinstance(event, Submit):
-        expected.append(event.request)
-    return [live.request for live in after.live] == expected
+    found = [live.request for live in after.live]
+    if not isinstance(event, Submit):
+        return found == expected
+    owners = [system.requests[request].user for request in (*expected, event.request)]
+    if [system.requests[request].user for request in found] != owners:
+        return False
+    users = sorted(set(owners))
+    return [_own(system, found, user, event.request) for user in users] == [
+        _own(system, expected, user, event.request) for user in users
+    ]
+
+
+def _own(system: System, requests: list[int], user: int, but: int) -> list[int]:
+    return [i for i in requests if system.requests[i].user == user and i != but]
+
+
+def passed_for_cause(system: System, before: State, event: Event, after: State) -> bool:
+    """Say whether who is passed is less urgent, was never admitted, and may be passed once more.
+
+    Whom nobody passes was passed as often as before; an admission ends it for good.
+    """
+    counts = {live.request: live.passed for live in before.live}
+    behind = _behind(system, event, after)
+    admitted = event.work.admit if isinstance(event, Tick) else ()
+    for live in after.live:
+        was = counts.get(live.request, 0)
+        if live.request in behind:
+            assert isinstance(event, Submit)
+            if not _is_passable(system, event.request, live.request, was):
+                return False
+            was += 1
+        elif live.request in admitted:
+            was = system.max_passes
+        if live.passed != was:
+            return False
+    return True
+
+
+def urgent_pass(system: System, before: State, event: Event, after: State) -> bool:
+    """Say whether who is submitted stands right behind one of its user's that it may not pass."""
+    if not isinstance(event, Submit):
+        return True
+    ahead = [live for live in after.live if live.request in _before(system, event, after)]
+    return not ahead or not _is_passable(system, event.request, ahead[-1].request, ahead[-1].passed)
+
+
+def _is_passable(system: System, request: int, other: int, passed: int) -> bool:
+    urgency = system.requests[request].priority - system.requests[other].priority
+    return urgency > 0 and passed < system.max_passes
+
+
+def _before(system: System, event: Submit, after: State) -> list[int]:
+    """Return those of the submitted request's user who stand before it, oldest first."""
+    line = [live.request for live in after.live if _same_user(system, live.request, event.request)]
+    return line[: line.index(event.request)] if event.request in line else []
+
+
+def _behind(system: System, event: Event, after: State) -> list[int]:
+    """Return those of its user who stand behind a request that was just submitted."""
+    if not isinstance(event, Submit):
+        return []
+    line = [live.request for live in after.live if _same_user(system, live.request, event.request)]
+    return line[line.index(event.request) + 1 :] if event.request in line else []
+
+
+def _same_user(system: System, one: int, other: int) -> bool:
+    return system.requests[one].user == system.requests[other].user
 
 
 def nobody_passed_within_user(system: System, before: State, event: Event, after: State) -> bool:
     """Say whether nobody is admitted while an older request of the same user waits."""
-    return not any(
-        system.requests[older].user == system.requests[younger].user
-        for older, younger in _passed(before, event)
-    )
+    return not any(_same_user(system, *pair) for pair in _passed(before, event))
 
 
 def nobody_passed(system: System, before: State, event: Event, after: State) -> bool:
@@ -55,11 +120,27 @@ def least_recent_first(system: System, before: State, event: Event, after: State
 
 CLAIMS: Final = (
     Claim(
-        "order-is-of-submission",
-        "the order of the live requests is that of first submission, through preemptions too",
+        "order-is-of-places",
+        "live requests keep their order, through preemptions too; each submission is one place "
+        "more at the end, of its user, who has all others in their order",
         "rule 5",
         "step",
-        order_is_of_submission,
+        order_is_of_places,
+    ),
+    Claim(
+        "passed-for-cause",
+        "nobody is passed by an equal or a less urgent request, more than max_passes times, "
+        "or once admitted; each time is counted",
+        "rule 5",
+        "step",
+        passed_for_cause,
+    ),
+    Claim(
+        "urgent-pass",
+        "a request passes those of its user's that it may pass",
+        "rule 5",
+        "step",
+        urgent_pass,
     ),
     Claim(
         "fcfs-within-user",

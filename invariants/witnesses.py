@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from batchproof.invariants.claim import ANY, WORK_CONSERVING, Claim
-from batchproof.spec.actions import Cancel, Event, Refuse, Tick, Work
+from batchproof.spec.actions import Cancel, Event, Refuse, Submit, Tick, Work
 from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING
 from batchproof.spec.state import State, System
 
@@ -99,12 +99,26 @@ def _can_grow(system: System) -> bool:
     )
 
 
+def is_passed(system: System, before: State, event: Event, after: State) -> bool:
+    """Say whether a request that was never admitted was passed as often as it may be."""
+    return isinstance(event, Submit) and any(
+        live.passed == system.max_passes > was.passed
+        for live in after.live
+        for was in before.live
+        if was.request == live.request
+    )
+
+
 def _cancels(system: System) -> bool:
     return system.cancels
 
 
 def _can_refuse(system: System) -> bool:
     return not all(map(system.is_feasible, range(len(system.requests))))
+
+
+def _can_pass(system: System) -> bool:
+    return system.max_passes > 0
 
 
 def _always(system: System) -> bool:
@@ -152,5 +166,6 @@ CLAIMS: Final = (
     _witness("can-use-budget", "a batch can feed token_budget tokens", uses_whole_budget),
     _witness("can-cancel-resident", "a resident can be cancelled", cancels_resident, _cancels),
     _witness("can-refuse", "an infeasible request can be refused", refuses_infeasible, _can_refuse),
+    _witness("can-be-passed", "a request can be passed max_passes times", is_passed, _can_pass),
     _witness("can-wait", "a request can wait while others run", waits_while_running),
 )

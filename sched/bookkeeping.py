@@ -15,10 +15,11 @@ Books = dict[str, object]
 
 def books(roster: Roster) -> Books:
     """Return all that is worked out step by step, in terms of request and user ids."""
-    users = roster.users
+    users, lines = roster.users, roster.waiting.by_user
     return {
         "waiting line": _ids(roster.waiting),
-        "lines by user": {user: _ids(line) for user, line in roster.waiting.by_user.items()},
+        "lines by user": {user: _ids(line) for user, line in lines.items()},
+        "tokens that wait": [roster.waiting.tokens, *(line.tokens for line in lines.values())],
         "blocks to admit": [sequence.admission_blocks for sequence in roster.waiting],
         "requests that grow": {sequence.request_id for sequence in roster.growing},
         "steps to a boundary": [sequence.steps_left for sequence in roster.decoding],

@@ -44,12 +44,16 @@ class Limits:
     max_waiting_tokens_per_user: int | None = None
     """The most prompt tokens of one user's waiting requests; no bound if left out."""
 
+    max_passes: int = 16
+    """How often a request may be passed by later ones of its user with a higher priority; 0: no
+    priority counts."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            lowest = 0 if field.name == "eos_token" else 1
+            lowest = 0 if field.name in ("eos_token", "max_passes") else 1
             if type(value) is not int or not lowest <= value < 2**64:
                 raise LimitsError(
                     f"limits: {field.name}={value!r} is not an int of at least {lowest} (and below "

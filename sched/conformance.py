@@ -46,13 +46,15 @@ class Conformance:
         """Take a record; return the first rule that it breaks, if it does."""
         monitor = self.monitor
         match record:
-            case Submit(request=request):
+            case Submit(request=request, passes=passes):
                 monitor.submitted(
                     request.id,
                     request.user,
                     _length(request),
                     request.max_tokens,
                     _times(request, record.at),
+                    request.priority,
+                    passes,
                 )
             case Refuse(request=RequestRecord() as request):
                 monitor.refused(

@@ -9,7 +9,6 @@ from typing import Final
 
 from batchproof.sched.errors import InvalidRequestError
 from batchproof.sched.request import Request, Sequence
-from batchproof.spec.lifecycle import WAITING
 
 _SLACK: Final = 16
 """Entries of ended requests that are kept before it is worth looking for them."""
@@ -68,8 +67,7 @@ class Expiry:
 def expires_at(sequence: Sequence) -> float | None:
     """Return when a live request expires, on the executor's clock; None: never."""
     deadline, patience = sequence.deadline_s, sequence.max_queue_time_s
-    was_admitted = sequence.preemptions or sequence.request.phase != WAITING
-    if patience is None or was_admitted:
+    if patience is None or sequence.was_admitted:
         return deadline
     patience_ends = sequence.submitted_at + patience
     return patience_ends if deadline is None else min(deadline, patience_ends)

@@ -24,6 +24,10 @@ class Planned(NamedTuple):
     output: int
     """Tokens that it will generate, on the simulated GPU that it was planned for."""
     request_id: str
+    priority: int = 0
+    deadline_after_s: float | None = None
+    """Seconds from its arrival to its deadline: kept when it is offered at another rate."""
+    max_queue_time_s: float | None = None
 
     @property
     def known(self) -> KnownRequest:
@@ -49,7 +53,16 @@ class KnownWorkload:
         ring = PromptRing(self.seed)
         for planned in self.requests:
             prompt = ring.prompt(planned.prompt_start, planned.prompt_len)
-            request = Request(planned.user_id, prompt, planned.max_tokens, planned.request_id)
+            after_s = planned.deadline_after_s
+            request = Request(
+                planned.user_id,
+                prompt,
+                planned.max_tokens,
+                planned.request_id,
+                priority=planned.priority,
+                deadline_s=None if after_s is None else planned.at_s + after_s,
+                max_queue_time_s=planned.max_queue_time_s,
+            )
             yield Arrival(planned.at_s, request)
 
     @property
@@ -110,7 +123,16 @@ def known_workload(
         output = len(gpu.expected_output(request)) if setup.eos_rate else request.max_tokens
         planned.append(
             Planned(
-                at_s, request.user_id, start, length, request.max_tokens, output, request.request_id
+                at_s,
+                request.user_id,
+                start,
+                length,
+                request.max_tokens,
+                output,
+                request.request_id,
+                request.priority,
+                None if request.deadline_s is None else request.deadline_s - at_s,
+                request.max_queue_time_s,
             )
         )
     if not planned:

@@ -40,6 +40,7 @@ PROPERTIES = frozenset(
         "length-is-exact",
         "never-evicts",
         "only-live-are-scheduled",
+        "passed-for-cause",
         "refused-for-cause",
         "scheduled-once",
         "tick-feeds",
@@ -98,18 +99,34 @@ class Monitor:
     # --- between ticks --------------------------------------------------------
 
     def submitted(
-        self, request_id: str, user: str, prompt: int, max_tokens: int, times: Times = NO_TIMES
+        self,
+        request_id: str,
+        user: str,
+        prompt: int,
+        max_tokens: int,
+        times: Times = NO_TIMES,
+        priority: int = 0,
+        passes: int = 0,
     ) -> None:
-        """Hear of an accepted request: `prompt` is its length in tokens, `times` its deadlines."""
+        """Hear of an accepted request: `prompt` is its length in tokens, `times` its deadlines.
+
+        It passes the last `passes` of its user's waiting requests.
+        """
         if request_id in self._live:
             self._violated("refused-for-cause", f"{request_id!r} is accepted, its id is live")
         elif not self._is_feasible(prompt, max_tokens):
             self._violated("feasible-or-refused", f"{request_id!r} is accepted and cannot finish")
         account = Account(user, prompt, max_tokens, self._submissions, times)
+        account.request_id = request_id
         self._submissions += 1
+        account.priority = priority
         self._live[request_id] = account
         self._waiting.add(account)
-        self._note("submitted", request_id, user, prompt, max_tokens, times)
+        for passed, wrong in self._waiting.advance(account, passes) if passes else ():
+            self._live[passed.request_id] = passed
+            if wrong is not None:
+                self._violated("passed-for-cause", f"{request_id!r} {wrong}")
+        self._note("submitted", request_id, user, prompt, max_tokens, times, priority, passes)
         self._settle()
 
     def refused(
@@ -215,7 +232,7 @@ class Monitor:
         self._waiting.remove(account)
         account = self._live[request_id] = account.copy()  # a checkpoint may hold the old one
         account.phase = PREFILLING
-        account.admit_by_s = None
+        account.admit_by_s, account.passed = None, self.limits.max_passes
         needed = self._blocks_at_admission(account)
         if len(blocks) != needed:
             self._violated(
@@ -319,6 +336,7 @@ class Monitor:
 
     def resume(self, request_id: str, account: Account) -> None:
         """Take up a request that was live before this monitor began."""
+        account.request_id = request_id
         self._live[request_id] = account
         self._submissions = max(self._submissions, account.number + 1)
         self._owned.update(account.blocks)
@@ -381,7 +399,7 @@ class Monitor:
         self._kept[1].events.append((event, *what))
 
     def _checkpoint(self) -> dict[str, Account]:
-        """Return the accounts as they are: residents copied, the others when admitted."""
+        """Return the accounts as they are: residents copied, the others when they change."""
         return {
             request_id: account if account.phase == WAITING else account.copy()
             for request_id, account in self._live.items()
@@ -419,6 +437,7 @@ def replay(report: Mapping[str, Any]) -> list[Violation]:
         )
         account.phase, account.prefilled = state["phase"], state["prefilled"]
         account.generated, account.blocks = state["generated"], list(state["blocks"])
+        account.priority, account.passed = state["priority"], state["passed"]
         monitor.resume(request_id, account)
     ticks = sum(event[0] == "ticked" for event in report["events"])
     monitor.ticks = report["ticks"] - ticks

@@ -56,8 +56,9 @@ NO_TIMES: Final[Times] = (None, None)
 class Account:
     """What the monitor knows of a live request."""
 
-    __slots__ = ("admit_by_s", "blocks", "deadline_s", "generated", "max_tokens", "number", "phase",
-                 "prefilled", "prompt", "tick", "user")  # fmt: skip
+    __slots__ = ("admit_by_s", "blocks", "deadline_s", "generated", "max_tokens", "number",
+                 "passed", "phase", "prefilled", "priority", "prompt", "request_id", "tick",
+                 "user")  # fmt: skip
 
     def __init__(
         self, user: str, prompt: int, max_tokens: int, number: int, times: Times = NO_TIMES
@@ -68,6 +69,11 @@ class Account:
         self.prompt = prompt
         self.max_tokens = max_tokens
         self.number = number
+        """Its place among the waiting requests of its user."""
+        self.request_id = ""
+        self.priority = 0
+        self.passed = 0
+        """How often it was passed; once it is admitted, as often as may be."""
         self.phase: Phase = INITIAL
         self.prefilled = 0
         self.generated = 0
@@ -81,6 +87,8 @@ class Account:
         twin = Account(self.user, self.prompt, self.max_tokens, self.number, times)
         twin.phase, twin.prefilled, twin.generated = self.phase, self.prefilled, self.generated
         twin.blocks, twin.tick = list(self.blocks), self.tick
+        twin.priority, twin.passed = self.priority, self.passed
+        twin.request_id = self.request_id
         return twin
 
     def state(self) -> dict[str, Any]:

@@ -51,6 +51,9 @@ class LiveMonitor(SilentObserver):
         account.prefilled = sequence.prefilled
         account.generated = len(sequence.generated)
         account.blocks = list(sequence.blocks)
+        account.priority = sequence.priority
+        most = self.monitor.limits.max_passes
+        account.passed = most if sequence.was_admitted else sequence.passed
         self.monitor.resume(sequence.request_id, account)
 
     def submitted(self, sequence: LiveRequest) -> None:
@@ -61,6 +64,8 @@ class LiveMonitor(SilentObserver):
             sequence.prompt_len,
             sequence.max_tokens,
             _times(sequence),
+            sequence.priority,
+            sequence.passes,
         )
 
     def refused(self, request: Request, error: RequestError) -> None:
@@ -115,5 +120,4 @@ def _times(sequence: LiveRequest) -> Times:
     """Return by when it must be done, and by when admitted if it never was."""
     patience = sequence.max_queue_time_s
     admit_by_s = None if patience is None else sequence.submitted_at + patience
-    was_admitted = sequence.preemptions or sequence.request.phase != INITIAL
-    return sequence.deadline_s, None if was_admitted else admit_by_s
+    return sequence.deadline_s, None if sequence.was_admitted else admit_by_s

@@ -1,6 +1,7 @@
 """The waiting requests, as the monitor accounts for them: by user, oldest first."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from batchproof.sched.config import Limits
 from batchproof.sched.monitor_facts import Account
@@ -11,6 +12,7 @@ class WaitingAccounts:
 
     def __init__(self, limits: Limits) -> None:
         self._bounds = limits.queue_bounds
+        self._max_passes = limits.max_passes
         self._lines: dict[str, list[Account]] = {}
         self._tokens: dict[str, int] = {}
         """User -> known context of its waiting requests, in tokens."""
@@ -36,6 +38,31 @@ class WaitingAccounts:
         """Say whether nobody of the account's user has waited for longer."""
         line = self._lines.get(account.user)
         return not line or line[0].number >= account.number
+
+    def advance(self, account: Account, passes: int) -> Iterator[tuple[Account, str | None]]:
+        """Take a request just submitted ahead of the last `passes` of its user.
+
+        Yield a new account of each that is passed, for others may hold the old one, and
+        what is wrong with passing it, None if nothing is. That it could have passed more
+        is not held against it: they may be about to be admitted.
+        """
+        line = self._lines[account.user]
+        if passes >= len(line):
+            yield account, f"passes {passes} of its user, {len(line) - 1} wait"
+            return
+        for place in range(len(line) - 2, len(line) - 2 - passes, -1):
+            other = line[place].copy()
+            wrong = None
+            if other.priority >= account.priority:
+                wrong = f"passes one of priority {other.priority}, its own is {account.priority}"
+            elif other.passed >= self._max_passes:
+                wrong = (
+                    f"passes one that was passed {other.passed} times, {self._max_passes} may be"
+                )
+            other.number, account.number = account.number, other.number
+            other.passed += 1
+            line[place : place + 2] = account, other
+            yield other, wrong
 
     def has_room(self, user: str, prompt: int) -> bool:
         """Say whether no bound of the queue keeps one more request out."""

@@ -59,7 +59,7 @@ class SchedulerView:
 
     @property
     def waiting(self) -> Iterable[Candidate]:
-        """The waiting requests, in order of first submission."""
+        """The waiting requests, in order of place."""
         return self._waiting
 
     @property

@@ -72,7 +72,8 @@ class Recorder(SilentObserver):
     def submitted(self, sequence: LiveRequest) -> None:
         """Record an accepted request."""
         self._live[sequence.request_id] = 0
-        self._write(Submit(sequence.submitted_at, self._request(sequence.request, sequence.prompt)))
+        request = self._request(sequence.request, sequence.prompt)
+        self._write(Submit(sequence.submitted_at, request, sequence.passes))
 
     def refused(self, request: Request, error: RequestError) -> None:
         """Record a refused request."""
@@ -143,6 +144,7 @@ class Recorder(SilentObserver):
             request.user_id,
             request.max_tokens,
             list(prompt) if start is None else PromptSlice(start, len(prompt)),
+            request.priority,
             request.deadline_s,
             request.max_queue_time_s,
         )

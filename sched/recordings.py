@@ -4,7 +4,9 @@ Two formats are read, plain or gzip, as a stream:
 
 - Azure LLM inference: CSV with the columns TIMESTAMP, ContextTokens and
   GeneratedTokens, in any order, others ignored;
-- Mooncake: JSON lines with timestamp (ms), input_length and output_length.
+- Mooncake: JSON lines with timestamp (ms), input_length and output_length; and, if
+  you like, `priority`, `deadline_s` (seconds, on the clock that is 0 at the first
+  row) and `max_queue_time_s`, as a `Request` has them.
 
 Blank lines are ignored. A row is bad if a figure is missing or not a number, if
 either length is below 1 (every request yields a token), or if it arrives
@@ -14,7 +16,7 @@ before the row above it.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final, NamedTuple
 
 from batchproof.sched.errors import InputError
@@ -40,6 +42,10 @@ class Row(NamedTuple):
     time: Any
     prompt_len: int
     output_len: int
+    priority: int = 0
+    deadline_s: float | None = None
+    """On the clock that is 0 at the first row, before gaps are stretched."""
+    max_queue_time_s: float | None = None
 
 
 class _BadRowError(Exception):
@@ -98,7 +104,8 @@ class Trace:
                 continue
             before = at_s
             self.requests += 1
-            yield Arrival(round(at_s * self._time_scale, 6), self._request(row))
+            arrives_at_s = round(at_s * self._time_scale, 6)
+            yield Arrival(arrives_at_s, self._request(row, arrives_at_s - at_s))
             if self.requests == self._limit:
                 return
         if not self.requests:
@@ -119,10 +126,19 @@ class Trace:
             ) from None
         self.bad_rows += 1
 
-    def _request(self, row: Row) -> Request:
+    def _request(self, row: Row, later_s: float) -> Request:
+        """Return the request of a row; its deadline is later by as much as its arrival."""
         start = int(self._starts.random() * self._ring.size)
         prompt = self._ring.prompt(start, row.prompt_len)
-        return Request(next(self._users), prompt, row.output_len, f"r{self.requests}")
+        return Request(
+            next(self._users),
+            prompt,
+            row.output_len,
+            f"r{self.requests}",
+            priority=row.priority,
+            deadline_s=None if row.deadline_s is None else row.deadline_s + later_s,
+            max_queue_time_s=row.max_queue_time_s,
+        )
 
 
 _Parser = Callable[[str], Row]
@@ -197,6 +213,8 @@ def _parse_mooncake(line: str) -> Row:
         _seconds(row),
         _length("input_length", _member(row, "input_length")),
         _length("output_length", _member(row, "output_length")),
+        _priority(row),
+        *(_optional_seconds(row, name) for name in ("deadline_s", "max_queue_time_s")),
     )
 
 
@@ -205,6 +223,22 @@ def _seconds(row: Mapping[str, object]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise _BadRowError("timestamp", value, "a number of milliseconds")
     return value / 1e3
+
+
+def _priority(row: Mapping[str, object]) -> int:
+    value = row.get("priority", 0)
+    if type(value) is not int:
+        raise _BadRowError("priority", value, "an int; higher is more urgent")
+    return value
+
+
+def _optional_seconds(row: Mapping[str, object], name: str) -> float | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise _BadRowError(name, value, "a number of seconds above 0")
+    return value
 
 
 def _member(row: Mapping[str, object], name: str) -> object:

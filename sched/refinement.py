@@ -163,7 +163,7 @@ class SpecView:
 
 
 def _candidate(system: System, live: Live, number: int) -> SpecCandidate:
-    user, prompt, max_tokens = system.requests[live.request]
+    user, prompt, max_tokens, _ = system.requests[live.request]
     decodes = live.phase == DECODING
     return SpecCandidate(
         request=live.request,
@@ -201,7 +201,7 @@ def _requests(candidates: Iterable[Candidate]) -> tuple[int, ...]:
 
 def limits_of(system: System) -> Limits:
     """Return the limits of the specification as the scheduler's own."""
-    return Limits(*system.limits)
+    return Limits(*system.limits, max_passes=system.max_passes)
 
 
 @dataclass(frozen=True, kw_only=True)

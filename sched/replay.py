@@ -173,6 +173,7 @@ class Replay:
             prompt,
             record.max_tokens,
             record.id,
+            priority=record.priority,
             deadline_s=record.deadline_s,
             max_queue_time_s=record.max_queue_time_s,
         )

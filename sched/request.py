@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import InfeasibleRequestError, InvalidRequestError
-from batchproof.spec.lifecycle import DECODING, FinishReason, Phase
+from batchproof.spec.lifecycle import DECODING, WAITING, FinishReason, Phase
 
 
 class Request:
@@ -22,6 +22,7 @@ class Request:
         "max_queue_time_s",
         "max_tokens",
         "phase",
+        "priority",
         "prompt",
         "request_id",
         "user_id",
@@ -34,6 +35,7 @@ class Request:
         max_tokens: int,
         request_id: str,
         *,
+        priority: int = 0,
         deadline_s: float | None = None,
         max_queue_time_s: float | None = None,
     ) -> None:
@@ -42,6 +44,8 @@ class Request:
         """Token ids: non-negative ints. Read once, at submission."""
         self.max_tokens = max_tokens
         self.request_id = request_id
+        self.priority = priority
+        """Higher is more urgent, among its user's own requests (rule 5)."""
         self.deadline_s = deadline_s
         """When it expires unless done, in seconds of the executor's clock; None: never."""
         self.max_queue_time_s = max_queue_time_s
@@ -80,8 +84,11 @@ class Sequence:
         "max_queue_time_s",
         "max_tokens",
         "number",
+        "passed",
+        "passes",
         "preemptions",
         "prefilled",
+        "priority",
         "prompt",
         "prompt_len",
         "queued_s",
@@ -101,10 +108,16 @@ class Sequence:
         self.request_id = request.request_id
         self.user_id = request.user_id
         self.number = number
-        """Its place in the order of first submission, for ever."""
+        """Its place: the order of first submission but for priorities. While it has never been
+        admitted, each more urgent request that passes it moves it back by one place of its user."""
         self.prompt = prompt
         self.prompt_len = len(prompt)
         self.max_tokens = request.max_tokens
+        self.priority = request.priority
+        self.passed = 0
+        """How often it was passed, at most `Limits.max_passes` times."""
+        self.passes = 0
+        """How many it passed itself, at its submission."""
         self.deadline_s = request.deadline_s
         self.max_queue_time_s = request.max_queue_time_s
         self.generated = request.generated
@@ -132,6 +145,11 @@ class Sequence:
     def phase(self) -> Phase | None:
         """The request's phase."""
         return self.request.phase
+
+    @property
+    def was_admitted(self) -> bool:
+        """Whether it was ever admitted: from then on it keeps its place for ever (rule 5)."""
+        return self.preemptions > 0 or self.request.phase != WAITING
 
     @property
     def block_table(self) -> SequenceOf[int]:
@@ -194,6 +212,11 @@ def checked_prompt(request: Request, limits: Limits) -> "array[int]":
         raise InvalidRequestError(
             f"request {request.request_id!r}: max_tokens is {max_tokens!r}, "
             "not an int of at least 1"
+        )
+    if type(request.priority) is not int:
+        raise InvalidRequestError(
+            f"request {request.request_id!r}: priority is {request.priority!r}, not an int; "
+            "higher is more urgent, 0 is what it is if left out"
         )
     need, pool = limits.blocks_at_peak(len(prompt), max_tokens), limits.max_kv_blocks
     if need > pool:

@@ -64,6 +64,10 @@ class Roster:
             self.waiting.append(sequence)
         self.users.submitted(sequence)
 
+    def advance(self, sequence: Sequence) -> None:
+        """Let a request that was just submitted take the place that its priority gives it."""
+        self.waiting.advance(sequence, self.limits.max_passes)
+
     def admit(self, sequence: Sequence) -> None:
         """Make a waiting request, its blocks taken, a resident."""
         self._move(sequence, lifecycle.admit)

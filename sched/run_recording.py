@@ -54,6 +54,7 @@ class LimitsRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     max_waiting_tokens: int | None = None
     max_waiting_requests_per_user: int | None = None
     max_waiting_tokens_per_user: int | None = None
+    max_passes: int = 16
 
 
 class Header(_Record, tag="run", frozen=True, kw_only=True, omit_defaults=True):
@@ -93,18 +94,21 @@ class RequestRecord(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omi
     user: str
     max_tokens: int
     prompt: Prompt
+    priority: int = 0
     deadline_s: float | None = None
     """When it expires unless it is done, in seconds of the executor's clock."""
     max_queue_time_s: float | None = None
     """How long after its submission it expires unless it was admitted, in seconds."""
 
 
-class Submit(_Record, tag="submit", frozen=True):
+class Submit(_Record, tag="submit", frozen=True, omit_defaults=True):
     """A request was accepted."""
 
     at: float
     """When it reached the system, in seconds of the executor's clock."""
     request: RequestRecord
+    passes: int = 0
+    """How many waiting requests of its user it passed, by its priority."""
 
 
 class Refuse(_Record, tag="refuse", frozen=True):

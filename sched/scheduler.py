@@ -119,6 +119,7 @@ class Scheduler:
         sequence = Sequence(request, prompt, self._submissions, submitted_at)
         self._submissions += 1
         self._roster.enter(sequence)
+        self._roster.advance(sequence)
         self._expiry.enter(sequence)
         self._metrics.submitted(sequence)
         if self._observer is not None:
@@ -220,7 +221,7 @@ class Scheduler:
         self._batch = None
 
     def active_requests(self) -> list[Request]:
-        """Return the live requests, in order of first submission."""
+        """Return the live requests, in order of submission, whatever their priorities."""
         return [sequence.request for sequence in self._roster.live.values()]
 
     def snapshot(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.refinement import limits_of
 from batchproof.sched.request import Request
 from batchproof.sched.request import Sequence as LiveRequest
+from batchproof.sched.roster import Roster
 from batchproof.sched.scheduler import Scheduler
 from batchproof.spec import actions
 from batchproof.spec.actions import Cancel, Event, Refuse, Submit, Tick, Work
@@ -43,6 +44,7 @@ class Kept(NamedTuple):
     prefilled: int
     context_len: int
     was_preempted: bool
+    passed: int
     blocks: tuple[int, ...]
 
 
@@ -192,9 +194,10 @@ class Shipped(Batching):
         return known
 
     def _submit(self, request: int, sched: Scheduler) -> Event:
-        user, prompt, max_tokens = self.system.requests[request]
+        user, prompt, max_tokens, priority = self.system.requests[request]
+        asked = Request(f"u{user}", [OTHER] * prompt, max_tokens, f"r{request}", priority=priority)
         try:
-            sched.submit(Request(f"u{user}", [OTHER] * prompt, max_tokens, f"r{request}"))
+            sched.submit(asked)
         except RequestError:
             return Refuse(request)
         return Submit(request)
@@ -218,7 +221,7 @@ class Shipped(Batching):
         }
 
     def _request(self, place: int, kept: Kept) -> dict[str, Any]:
-        user, prompt, max_tokens = self.system.requests[kept.request]
+        user, prompt, max_tokens, priority = self.system.requests[kept.request]
         return {
             "request_id": f"r{kept.request}",
             "user_id": f"u{user}",
@@ -226,7 +229,9 @@ class Shipped(Batching):
             "max_tokens": max_tokens,
             "phase": kept.phase,
             "generated": [OTHER] * kept.generated,
+            "priority": priority,
             "number": place,
+            "passed": kept.passed,
             "blocks": list(kept.blocks),
             "context_len": kept.context_len,
             "prefilled": kept.prefilled,
@@ -276,16 +281,22 @@ def observed(sched: Scheduler) -> State:
             0 if sequence.request.phase == DECODING else sequence.prefilled,
             len(sequence.generated),
             len(sequence.blocks),
+            roster.limits.max_passes if sequence.was_admitted else sequence.passed,
         )
-        for sequence in roster.live.values()
+        for sequence in in_order(roster)
     )
     return State(live, roster.pool.free)
+
+
+def in_order(roster: Roster) -> list[LiveRequest]:
+    """Return the live requests in order of place."""
+    return sorted(roster.live.values(), key=lambda sequence: sequence.number)
 
 
 def capture(sched: Scheduler) -> Core:
     """Return all that decides how a scheduler without a batch out goes on."""
     roster = sched._roster
-    places = {sequence: place for place, sequence in enumerate(roster.live.values())}
+    places = {sequence: place for place, sequence in enumerate(in_order(roster))}
     free = roster.pool.stack()
     names: dict[int, int] = {}
     for block in (*(block for sequence in places for block in sequence.blocks), *free):
@@ -314,6 +325,7 @@ def _kept(sequence: LiveRequest, names: dict[int, int]) -> Kept:
         prefilled=0 if sequence.request.phase == DECODING else sequence.prefilled,
         context_len=0 if sequence.request.phase == DECODING else sequence.context_len,
         was_preempted=sequence.preemptions > 0,
+        passed=0 if sequence.was_admitted else sequence.passed,
         blocks=tuple(names[block] for block in sequence.blocks),
     )
 
@@ -332,7 +344,7 @@ def _tick(eos: tuple[int, ...], sched: Scheduler) -> Event:
     watch = Watch()
     sched._observer = watch
     sched.executor = Scripted(frozenset(f"r{request}" for request in eos))
-    order = {_id(sequence): place for place, sequence in enumerate(sched._roster.live.values())}
+    order = {_id(sequence): place for place, sequence in enumerate(in_order(sched._roster))}
     ended: list[tuple[int, FinishReason]] = [
         (int(r.request_id[1:]), cast(FinishReason, r.finish_reason)) for r in sched.tick()
     ]

@@ -35,7 +35,7 @@ def _specified(system: System, before: State, event: Any) -> State | None:
         return None if objection else actions.cancel(before, event.request)
     objection = actions.objection_to_submit(system, before, event.request)
     if isinstance(event, Submit):
-        return None if objection else actions.submit(before, event.request)
+        return None if objection else actions.submit(system, before, event.request)
     return before if objection else None
 
 

@@ -47,6 +47,7 @@ CONTENT = (
 
 _SEQUENCE_FIELDS = (
     "number",
+    "passed",
     "blocks",
     "context_len",
     "prefilled",
@@ -157,7 +158,7 @@ def fill(sched: "Scheduler", content: Mapping[str, Any]) -> None:
         if phases[number] == DECODING:
             roster.start_decoding(sequence)
     roster.waiting.expect(content["waiting_users"])
-    for number, sequence in sequences.items():
+    for number, sequence in sorted(sequences.items()):
         if phases[number] == WAITING:
             roster.enter(sequence)
     roster.users.restore_turns(content["users"])
@@ -192,6 +193,7 @@ def _request(sequence: Sequence) -> dict[str, Any]:
         "prompt": sequence.prompt.tolist(),
         "max_tokens": request.max_tokens,
         "phase": request.phase,
+        "priority": sequence.priority,
         "deadline_s": sequence.deadline_s,
         "max_queue_time_s": sequence.max_queue_time_s,
         "generated": list(request.generated),
@@ -206,6 +208,7 @@ def _sequence(item: Mapping[str, Any], limits: Limits) -> Sequence:
         item["prompt"],
         item["max_tokens"],
         item["request_id"],
+        priority=item["priority"],
         deadline_s=item["deadline_s"],
         max_queue_time_s=item["max_queue_time_s"],
     )

@@ -36,6 +36,7 @@ class Submission(NamedTuple):
     deadline_after_s: float | None = None
     """Seconds from its submission to its deadline."""
     max_queue_time_s: float | None = None
+    priority: int = 0
 
 
 class Kill(NamedTuple):
@@ -97,6 +98,7 @@ class Case:
             chunk_size=rng.choice((1, 7, 64)),
             token_budget=rng.choice((5, 16, 64, 512)),
             max_batch_size=rng.choice((1, 4, 16, 64)),
+            max_passes=rng.choice((0, 1, 16)),
             max_waiting_requests=rng.choice((None, None, 6)),
             max_waiting_tokens_per_user=rng.choice((None, None, 400)),
         )
@@ -138,4 +140,5 @@ class Case:
         max_tokens = rng.randint(1, min(room - prompt + 1, _TOKENS_MAX))
         user_id = f"u{rng.randrange(self.users)}"
         deadline, patience = rng.choice(_TIMES_S)
-        return Submission(request_id, user_id, prompt, max_tokens, deadline, patience)
+        priority = rng.choice((0, 0, 1, 5))
+        return Submission(request_id, user_id, prompt, max_tokens, deadline, patience, priority)

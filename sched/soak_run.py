@@ -193,6 +193,7 @@ class Run:
             _prompt(submission.request_id, submission.prompt),
             submission.max_tokens,
             submission.request_id,
+            priority=submission.priority,
             deadline_s=None if deadline is None else self._gpu.now() + deadline,
             max_queue_time_s=submission.max_queue_time_s,
         )

@@ -1,9 +1,14 @@
-"""The waiting requests, in the order of first submission, in all and by user."""
+"""The waiting requests, in order of place, in all and by user.
+
+Places are taken in the order of first submission. Priorities choose among the
+places of one user that were never admitted from, and nothing else (rule 5).
+"""
 
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import islice, takewhile
 
 from batchproof.sched.request import Sequence
 
@@ -13,7 +18,7 @@ def _number(sequence: Sequence) -> int:
 
 
 class Line:
-    """Requests in the order of first submission; every operation but a put-back is O(1).
+    """Requests in order of place; every operation but a put-back is O(1).
 
     Those that were preempted are older than those that were never admitted, for
     admission is first come, first served within a user. So the line is two
@@ -88,6 +93,27 @@ class WaitingQueue(Line):
         line.remove(sequence)
         if not line:
             del self.by_user[sequence.user_id]
+
+    def advance(self, sequence: Sequence, max_passes: int) -> None:
+        """Let a request that was just submitted pass those of its user that it may (rule 5).
+
+        From the end of the line forward it takes the place of each that is less urgent,
+        was passed fewer than `max_passes` times, and is not about to be admitted by a
+        batch that is out. Those move back by one place. As nobody is passed more
+        often, the cost is O(`max_passes`) a request, amortised.
+        """
+        line = self.by_user[sequence.user_id]._fresh
+        urgency = sequence.priority
+
+        def passable(other: Sequence) -> bool:
+            return other.priority < urgency and other.passed < max_passes and not other.blocks
+
+        for other in list(takewhile(passable, islice(reversed(line.values()), 1, None))):
+            sequence.number, other.number = other.number, sequence.number
+            other.passed += 1
+            sequence.passes += 1
+            line[other.number] = self._fresh[other.number] = other
+        line[sequence.number] = self._fresh[sequence.number] = sequence
 
     def expect(self, user_ids: Iterable[str]) -> None:
         """Order the users that are about to join: they become active in this order."""

@@ -84,9 +84,29 @@ def objection_to_submit(system: System, state: State, request: int) -> str | Non
     return None
 
 
-def submit(state: State, request: int) -> State:
-    """Rule 5: the order is that of first submission."""
-    return state._replace(live=(*state.live, Live(request, *NEW)))
+def submit(system: System, state: State, request: int) -> State:
+    """Rule 5: it comes last, and passes forward along its own user's line while it may.
+
+    Who is passed takes the place behind it, so that the places of other users' requests
+    stay as they are.
+    """
+    live = [*state.live, Live(request, *NEW)]
+    place = len(state.live)
+    for ahead in reversed(range(len(state.live))):
+        other = live[ahead]
+        if not _same_user(system, other.request, request):
+            continue
+        if not may_pass(system, request, other):
+            break
+        live[ahead], live[place] = live[place], other._replace(passed=other.passed + 1)
+        place = ahead
+    return state._replace(live=tuple(live))
+
+
+def may_pass(system: System, request: int, other: Live) -> bool:
+    """Rule 5: only who is less urgent is passed, at most so often, and never once admitted."""
+    less_urgent = system.requests[other.request].priority < system.requests[request].priority
+    return less_urgent and other.passed < system.max_passes
 
 
 # --- cancel -----------------------------------------------------------------
@@ -273,23 +293,26 @@ def tick(system: System, state: State, work: Work, eos: tuple[int, ...]) -> tupl
 
 def preempted(live: Live) -> Live:
     """Rule 5, rule 8: it gives up its blocks and keeps its tokens."""
-    return Live(live.request, WAITING, 0, live.generated, 0)
+    return Live(live.request, WAITING, 0, live.generated, 0, live.passed)
 
 
 def admitted(system: System, live: Live) -> Live:
-    """Rule 3: it takes the blocks of its whole known context, and of the token to come, at once."""
+    """Rule 3: it takes the blocks of its whole known context, and of the token to come, at once.
+
+    Rule 5: from here on nobody passes it.
+    """
     blocks = system.blocks_to_admit(live.request, live.generated)
-    return Live(live.request, PREFILLING, 0, live.generated, blocks)
+    return Live(live.request, PREFILLING, 0, live.generated, blocks, system.max_passes)
 
 
 def fed_with(system: System, live: Live, tokens: int) -> Live:
     """Rule 2: a decode yields a token, and so does the last token of a prefill."""
-    request, phase, prefilled, generated, blocks = live
+    request, phase, prefilled, generated, blocks, passed = live
     if phase == DECODING:
-        return Live(request, DECODING, 0, generated + 1, blocks + growth(system, live))
+        return Live(request, DECODING, 0, generated + 1, blocks + growth(system, live), passed)
     if completes(system, live, tokens):
-        return Live(request, DECODING, 0, generated + 1, blocks)
-    return Live(request, PREFILLING, prefilled + tokens, generated, blocks)
+        return Live(request, DECODING, 0, generated + 1, blocks, passed)
+    return Live(request, PREFILLING, prefilled + tokens, generated, blocks, passed)
 
 
 def finish_reason(system: System, live: Live, *, is_eos: bool) -> FinishReason | None:

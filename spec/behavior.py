@@ -90,7 +90,7 @@ def _readings(system: System, state: State, step: Step) -> Iterator[State | str]
         after = state if objection else actions.cancel(state, step.request)
     else:
         objection = actions.objection_to_submit(system, state, step.request)
-        after = state if objection else actions.submit(state, step.request)
+        after = state if objection else actions.submit(system, state, step.request)
         if step.action == "refuse":
             after = state
             objection = None if objection else "rule 4: refused, though it is feasible"

@@ -1,7 +1,8 @@
 """The sizes at which the specification is checked, and how many states each has.
 
 They live apart from the rules. TLC on ContinuousBatching.tla, with the `.cfg`
-of the same name, must find as many states as `states` says.
+of the same name, must find as many states as `states` says; it has none for
+`priority`, for the module has no priorities.
 """
 
 from dataclasses import dataclass
@@ -62,6 +63,15 @@ _RESERVE: Final = System(
     (Request(0, prompt=3, max_tokens=3), Request(0, 3, 3), Request(1, 2, 2), Request(1, 2, 2)),
     "guaranteed_no_evict",
 )
+_PRIORITY: Final = System(
+    Limits(max_kv_blocks=3, block_size=2, chunk_size=2, token_budget=3, max_batch_size=2),
+    (
+        Request(0, prompt=1, max_tokens=3, priority=0),
+        Request(0, 1, 3, priority=1),
+        Request(0, 1, 3, priority=1),
+    ),
+    max_passes=2,
+)
 
 SIZES: Final = {
     "pair": Size("2 requests of one user that grow, and one that is infeasible", _PAIR, 569, 285),
@@ -76,5 +86,8 @@ SIZES: Final = {
         "3 requests that decode at a time, with a budget of 2 tokens", _BUDGET, 4_642, 2_330
     ),
     "reserve": Size("4 requests under guaranteed_no_evict", _RESERVE, 2_545, 663),
+    "priority": Size(
+        "3 requests of one user, 2 of them more urgent, 2 seats in a batch", _PRIORITY, 2_294, 1_154
+    ),
 }
 """Name of the bound -> its size."""

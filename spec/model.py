@@ -9,8 +9,8 @@ from batchproof.spec.actions import Cancel, Event, Refuse, Submit, Tick, Work
 from batchproof.spec.lifecycle import WAITING
 from batchproof.spec.state import Live, State, System
 
-_Kind = tuple[int, int, int]
-"""What makes requests of one user interchangeable: prompt, max_tokens, and -1 or who is watched."""
+_Kind = tuple[int, ...]
+"""What makes requests of one user interchangeable: what they ask for, and -1 or who is watched."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Batching:
     def submit(self, state: State, request: int) -> tuple[Event, State]:
         """Accept a request or refuse it."""
         if actions.objection_to_submit(self.system, state, request) is None:
-            return Submit(request), actions.submit(state, request)
+            return Submit(request), actions.submit(self.system, state, request)
         return Refuse(request), state
 
     def cancel(self, state: State, request: int) -> State:
@@ -90,7 +90,7 @@ class Batching:
     @cached_property
     def _kinds(self) -> list[_Kind]:
         return [
-            (request.prompt, request.max_tokens, i if i in self.watched else -1)
+            (*request[1:], i if i in self.watched else -1)
             for i, request in enumerate(self.system.requests)
         ]
 

@@ -32,6 +32,8 @@ class Request(NamedTuple):
     user: int
     prompt: int
     max_tokens: int
+    priority: int = 0
+    """Higher is more urgent; among the requests of one user alone."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class System:
     admission: Admission = "max_utilization"
     cancels: bool = True
     """Whether users cancel."""
+    max_passes: int = 0
+    """How often a request may be passed by later ones of its user with a higher priority."""
 
     def blocks_for(self, tokens: int) -> int:
         """Return how many blocks hold `tokens` tokens."""
@@ -54,7 +58,7 @@ class System:
 
         Its last token needs no slot.
         """
-        _, prompt, max_tokens = self.requests[request]
+        _, prompt, max_tokens, _ = self.requests[request]
         return self.blocks_for(prompt + max_tokens - 1)
 
     def blocks_to_admit(self, request: int, generated: int) -> int:
@@ -65,12 +69,12 @@ class System:
 
     def blocks_to_yield(self, request: int, generated: int) -> int:
         """Return the blocks that hold the known context and the token about to come (rule 3)."""
-        _, prompt, max_tokens = self.requests[request]
+        _, prompt, max_tokens, _ = self.requests[request]
         return self.blocks_for(min(prompt + generated + 1, prompt + max_tokens - 1))
 
     def is_feasible(self, request: int) -> bool:
         """Say whether a request makes sense and could finish alone in an empty pool (rule 4)."""
-        _, prompt, max_tokens = self.requests[request]
+        _, prompt, max_tokens, _ = self.requests[request]
         return (
             prompt >= 1
             and max_tokens >= 1
@@ -89,6 +93,8 @@ class Live(NamedTuple):
     generated: int
     """Output tokens so far; they outlive a preemption (rule 8)."""
     blocks: int
+    passed: int = 0
+    """How often it was passed; once it is admitted, `max_passes`: it keeps its place for ever."""
 
 
 class History(NamedTuple):
@@ -114,7 +120,7 @@ class State(NamedTuple):
     """The system between two ticks. A request that has ended is forgotten (rule 10)."""
 
     live: tuple[Live, ...]
-    """The live requests, in the order of first submission (rule 5)."""
+    """The live requests in order of place: of first submission, but for priorities (rule 5)."""
     free: int
     """Free blocks."""
     history: History | None = None

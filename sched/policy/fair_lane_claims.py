@@ -14,7 +14,7 @@ SHARE = 2
 
 
 class Resident(NamedTuple):
-    """A request that holds memory, and its place in the order of first submission."""
+    """A request that holds memory, and its place."""
 
     user: str
     number: int

@@ -31,7 +31,7 @@ class Candidate(Protocol):
 
     @property
     def number(self) -> int:
-        """Its place in the order of first submission: lower is older."""
+        """Its place: lower comes first. Of two users it is the order of first submission."""
         ...
 
     @property
@@ -100,12 +100,12 @@ class UserView(Protocol):
 
     @property
     def residents(self) -> Sequence[Candidate]:
-        """Its prefilling and decoding requests, in order of first submission."""
+        """Its prefilling and decoding requests, in order of place."""
         ...
 
     @property
     def waiting(self) -> Iterable[Candidate]:
-        """Its waiting requests, in order of first submission."""
+        """Its waiting requests, in order of place."""
         ...
 
 
@@ -183,7 +183,7 @@ class View(Protocol):
 
     @property
     def waiting(self) -> Iterable[Candidate]:
-        """The waiting requests, in order of first submission."""
+        """The waiting requests, in order of place."""
         ...
 
     @property

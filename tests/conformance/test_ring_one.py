@@ -22,6 +22,7 @@ STATES = {
         "orca": 1911,
         "vllm-v1": 1911,
     },
+    "priority": {"fair-lane": 207, "stall-free": 182, "static": 166, "orca": 182, "vllm-v1": 182},
 }
 """Bound -> policy -> states: `batchproof check --target scheduler`. A change of it is a change
 of what the shipped code can reach."""
@@ -32,6 +33,8 @@ ON_DEMAND = {("pair", "vtc"): 249, ("budget", "vtc"): 4375}
 QUICK = [("pair", policy) for policy in STATES["pair"]] + [
     ("growth", "stall-free"),
     ("budget", "static"),
+    ("priority", "stall-free"),
+    ("priority", "fair-lane"),
     ("pair", "vtc"),
 ]
 ALL = [*ON_DEMAND, *((bound, policy) for bound, counts in STATES.items() for policy in counts)]

@@ -10,6 +10,9 @@ from batchproof.sched.policy.prefill_first import PrefillFirst
 from batchproof.sched.policy.protocol import Candidate, Plan, View
 from batchproof.sched.policy.stall_free import StallFree
 from batchproof.sched.policy.static import Static
+from batchproof.sched.refinement import UnderPolicy
+from batchproof.spec.actions import Event
+from batchproof.spec.state import State
 
 
 class Altered:
@@ -45,6 +48,16 @@ class LatestFirst(PrefillFirst):
         plan = super().plan(view)
         seats = len(plan.decode)
         return replace(plan, decode=view.decoding[len(view.decoding) - seats :])
+
+
+class UncountedPasses(UnderPolicy):
+    """Priorities without ageing: to be passed leaves no mark, so that it goes on for ever."""
+
+    def submit(self, state: State, request: int) -> tuple[Event, State]:
+        before = {live.request: live.passed for live in state.live}
+        event, after = super().submit(state, request)
+        live = tuple(one._replace(passed=before.get(one.request, 0)) for one in after.live)
+        return event, after._replace(live=live)
 
 
 class PassesThePreempted(StallFree):
@@ -179,6 +192,13 @@ POLICIES = (
         "every-request-ends/r0",
         under(stall_free_in_order(lambda c: (c.user_id != "u1", c.number))),
         "users",
+    ),
+    Fault(
+        "passes-uncounted",
+        "no pass is counted, so that the urgent pass without end",
+        "every-request-ends/r0",
+        lambda size: UncountedPasses(system=size.system, watched=size.watched, policy=StallFree()),
+        "priority",
     ),
     Fault(
         "newest-first",

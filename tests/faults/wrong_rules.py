@@ -170,14 +170,14 @@ class IdTwice(Batching):
     def submit(self, state: State, request: int) -> tuple[Event, State]:
         if len(state.live) > 2:
             return super().submit(state, request)
-        return Submit(request), actions.submit(state, request)
+        return Submit(request), actions.submit(self.system, state, request)
 
 
 @fault("infeasible-accepted", "a request that never fits is accepted", "feasible-or-refused")
 class InfeasibleAccepted(Batching):
     def submit(self, state: State, request: int) -> tuple[Event, State]:
         if state.find(request) is None:
-            return Submit(request), actions.submit(state, request)
+            return Submit(request), actions.submit(self.system, state, request)
         return super().submit(state, request)
 
 
@@ -319,7 +319,7 @@ TOKENS = (
 # --- order ---------------------------------------------------------------------------
 
 
-@fault("place-lost", "a preempted request goes to the end of the line", "order-is-of-submission")
+@fault("place-lost", "a preempted request goes to the end of the line", "order-is-of-places")
 class PlaceLost(Batching):
     def tick(self, state: State, work: Work, eos: tuple[int, ...]) -> tuple[Tick, State]:
         event, after = super().tick(state, work, eos)
@@ -334,7 +334,49 @@ class AnyOfAUser(Batching):
         return actions.works(replace(self.system, requests=strangers), state)
 
 
-ORDER = (PlaceLost, AnyOfAUser)
+def swapped(state: State, request: int, ahead: int) -> State:
+    """Return the state with a request in the place of another ahead of it, and that behind it."""
+    order = [live.request for live in state.live]
+    live = list(state.live)
+    one, other = order.index(request), order.index(ahead)
+    live[one], live[other] = live[other], live[one]
+    return state._replace(live=tuple(live))
+
+
+@fault(
+    "passes-its-equals",
+    "a request passes those of the same priority too",
+    "passed-for-cause",
+    "priority",
+)
+class PassesItsEquals(Batching):
+    def submit(self, state: State, request: int) -> tuple[Event, State]:
+        event, after = super().submit(state, request)
+        line = [live for live in state.live if live.phase == WAITING and not live.passed]
+        if isinstance(event, Submit) and line and after.live[-1].request == request:
+            after = swapped(after, request, line[-1].request)
+        return event, after
+
+
+@fault("priority-ignored", "no request passes another", "urgent-pass", "priority")
+class PriorityIgnored(Batching):
+    def submit(self, state: State, request: int) -> tuple[Event, State]:
+        alike = replace(self.system, max_passes=0)
+        if actions.objection_to_submit(alike, state, request) is None:
+            return Submit(request), actions.submit(alike, state, request)
+        return super().submit(state, request)
+
+
+@fault("passed-once", "a request is passed once at most", "can-be-passed", "priority")
+class PassedOnce(Batching):
+    def submit(self, state: State, request: int) -> tuple[Event, State]:
+        once = replace(self.system, max_passes=1)
+        if actions.objection_to_submit(once, state, request) is None:
+            return Submit(request), actions.submit(once, state, request)
+        return super().submit(state, request)
+
+
+ORDER = (PlaceLost, AnyOfAUser, PassesItsEquals, PriorityIgnored)
 
 # --- nothing ever happens: what only the witnesses notice ------------------------------
 
@@ -381,7 +423,7 @@ class ResidentNotCancelled(Batching):
 class NothingRefused(Batching):
     def submit(self, state: State, request: int) -> tuple[Event, State]:
         if state.find(request) is None:
-            return Submit(request), actions.submit(state, request)
+            return Submit(request), actions.submit(self.system, state, request)
         return super().submit(state, request)
 
 
@@ -429,6 +471,7 @@ NEVER = (
                token_budget=-1),
     ResidentNotCancelled,
     NothingRefused,
+    PassedOnce,
     only("all-or-nothing", "a tick runs only if it admits all that wait", "can-wait", admits_all),
     only("no-way-back", "who was preempted with tokens can never be admitted again",
          "all-can-end", not_recomputing, "no-cancel"),

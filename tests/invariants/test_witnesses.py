@@ -161,6 +161,7 @@ HOPELESS = replace(SYSTEM, requests=(Request(0, 1, 1), Request(0, 1, 99)))
         ("can-chunk", [SYSTEM, LONG], [SHORT, GROWS]),
         ("can-refuse", [SYSTEM, HOPELESS], [SHORT, LONG, GROWS]),
         ("can-cancel-resident", [SYSTEM], [replace(SYSTEM, cancels=False)]),
+        ("can-be-passed", [replace(SYSTEM, max_passes=1)], [SYSTEM]),
         ("can-mix", [SYSTEM, RESERVING, SHORT, LONG], []),
         ("never-evicts", [RESERVING], [SYSTEM]),
     ],

@@ -27,9 +27,10 @@ def test_the_defaults_are_those_of_the_rules() -> None:
         token_budget=512,
         max_batch_size=64,
         eos_token=0,
+        max_passes=16,
         **dict.fromkeys(BOUNDS, None),  # type: ignore[arg-type]
     )
-    assert {field.name for field in fields(Limits)} == {*SIZES, "eos_token", *BOUNDS}
+    assert {field.name for field in fields(Limits)} == {*SIZES, "eos_token", *BOUNDS, "max_passes"}
 
 
 @pytest.mark.parametrize("name", SIZES)

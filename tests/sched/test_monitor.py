@@ -185,6 +185,10 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         "ended-once",
         lambda seen: (seen.monitor.cancelled("b"), seen.monitor.cancelled("b")),
     ),
+    "one that passes its equal": (
+        "passed-for-cause",
+        lambda seen: seen.monitor.submitted("c", "u", 1, 1, (None, None), 0, 1),
+    ),
     "the younger first": (
         "fcfs-within-user",
         lambda seen: (

@@ -40,7 +40,7 @@ D1 = Live(1, DECODING, 0, 1, 2)
 
 
 def test_a_submission_joins_the_end_of_the_line() -> None:
-    assert submit(state(W0), 1) == state(W0, W1)
+    assert submit(GROWTH, state(W0), 1) == state(W0, W1)
     assert objection_to_submit(GROWTH, state(W0), 1) is None
     assert "rule 4" in str(objection_to_submit(GROWTH, state(W0), 0))
     pair = SIZES["pair"].system

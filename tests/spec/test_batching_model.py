@@ -1,6 +1,8 @@
 """The specification as a model: its state counts, its symmetry, and what is claimed of it."""
 
 import pytest
+from faults.fault import verdict_of
+from faults.seeded import FAULTS
 
 from batchproof.invariants.catalog import CATALOG
 from batchproof.invariants.claim import ANY, Claim
@@ -9,13 +11,14 @@ from batchproof.sched.policy.registry import POLICIES
 from batchproof.spec.actions import Cancel, Refuse, Submit, Tick
 from batchproof.spec.bounds import SIZES
 from batchproof.spec.checker import Report, check
+from batchproof.spec.lifecycle import WAITING
 from batchproof.spec.model import Batching
 from batchproof.spec.reduction import verify
 from batchproof.spec.registry import LOCATIONS, load
 from batchproof.spec.search import Search
 from batchproof.spec.state import LONG_GAP, State
 
-QUICK = ("pair", "budget", "reserve")
+QUICK = ("pair", "budget", "reserve", "priority")
 """Bounds whose full search takes a second or two."""
 
 
@@ -113,6 +116,20 @@ def test_prefill_first_has_no_bound_between_tokens_and_starves_its_decodes() -> 
     assert ends.trace.loop is not None
 
 
+def test_without_ageing_a_stream_of_urgent_requests_starves_the_patient_one() -> None:
+    """Where no pass is counted; with the count, `every-request-ends/r0` holds at this bound."""
+    fault = next(fault for fault in FAULTS if fault.name == "passes-uncounted")
+    verdict = verdict_of(fault)
+    assert verdict.outcome == "violated"
+    assert verdict.trace is not None
+    assert verdict.trace.loop is not None
+    round_it = verdict.trace.steps[verdict.trace.loop :]
+    assert all(step.state.find(0).phase == WAITING for step in round_it)
+    submitted = [s.event.request for s in round_it[1:] if isinstance(s.event, Submit)]
+    assert submitted
+    assert 0 not in submitted
+
+
 def test_static_batching_leaves_slots_idle_and_says_so() -> None:
     size = MODEL_FAMILY.bounds["growth"]
     report = check(
@@ -128,6 +145,7 @@ FAIR_LANE_STATES = {
     "users": 4_749,
     "budget": 342,
     "reserve": 1_643,
+    "priority": 168,
 }
 """Of the specification under fair-lane."""
 

@@ -30,7 +30,7 @@ WITHIN_S = ((0.3, inf), (3.0, inf), (inf, 0.2), (4.0, 0.5))
 QUEUE_BOUNDS: tuple[dict[str, int], ...] = (
     {},
     {"max_waiting_requests": 60, "max_waiting_requests_per_user": 12},
-    {"max_waiting_tokens": 9_000, "max_waiting_tokens_per_user": 2_000},
+    {"max_waiting_tokens": 9_000, "max_waiting_tokens_per_user": 2_000, "max_passes": 3},
 )
 SIZES = {"short": (3, 5), "medium": (150, 20), "long": (700, 10), "growing": (30, 110)}
 """Kind -> about how many prompt tokens, and how many output tokens at most."""
@@ -132,11 +132,14 @@ class FullScale(RuleBasedStateMachine):
         """Live request -> its prompt and max_tokens, as submitted."""
         self.times: dict[str, tuple[float, float]] = {}
         """Live request -> its deadline, and when it is to be admitted for the first time."""
+        self.lines: dict[str, list[tuple[Request, int]]] = {}
+        """User -> its requests never admitted, by place, and how often each was passed."""
         self.unreported: set[str] = set()
         """Requests that have expired, and that no tick has returned yet."""
         self.full = 0
         """Ticks after which no block was free."""
-        self.submit("growing", 50, 0, spread=True, within=NEVER)
+        self.submit("growing", 40, 0, spread=True, within=NEVER, priority=1)
+        self.submit("growing", 10, 0, spread=True, within=(1.0, inf), priority=1)
 
     # --- users ----------------------------------------------------------------
 
@@ -146,9 +149,16 @@ class FullScale(RuleBasedStateMachine):
         user=st.integers(0, USERS - 1),
         spread=st.booleans(),
         within=st.sampled_from((NEVER, NEVER, *WITHIN_S)),
+        priority=st.integers(0, 2),
     )
     def submit(
-        self, kind: str, count: int, user: int, spread: bool, within: tuple[float, float]
+        self,
+        kind: str,
+        count: int,
+        user: int,
+        spread: bool,
+        within: tuple[float, float],
+        priority: int,
     ) -> None:
         """Submit some requests of about one size, of one user or of several."""
         prompt, most = SIZES[kind]
@@ -156,7 +166,7 @@ class FullScale(RuleBasedStateMachine):
             whose = (user + index * spread) % USERS
             name = f"r{self.names}"
             size = (prompt + 7 * index % 50, most + index % 9)
-            self._submit(name, f"u{whose}", *size, within=within)
+            self._submit(name, f"u{whose}", *size, within=within, priority=priority)
             self.names += 1
         self._check()
 
@@ -207,6 +217,14 @@ class FullScale(RuleBasedStateMachine):
         """Run some iterations."""
         for remaining in reversed(range(ticks)):
             self._tick(check=remaining % 8 == 0)
+
+    @precondition(lambda self: self.prompts)
+    @rule(seconds=st.sampled_from([0.25, 2.0]))
+    def pause(self, seconds: float) -> None:
+        """Let time pass without a tick; who expires then does so in one that is given up."""
+        self.model.gpu.wait_until(self.model.now() + seconds)
+        self._let_expire()
+        self._check()
 
     @precondition(lambda self: self.prompts)
     @rule(failures=st.permutations(FAILURES))
@@ -274,6 +292,7 @@ class FullScale(RuleBasedStateMachine):
         prompt: int,
         most: int,
         within: tuple[float, float] = NEVER,
+        priority: int = 0,
     ) -> None:
         tokens = prompt_of(name, prompt)
         now = self.model.now()
@@ -283,6 +302,7 @@ class FullScale(RuleBasedStateMachine):
             tokens,
             most,
             name,
+            priority=priority,
             deadline_s=now + deadline if deadline < inf else None,
             max_queue_time_s=patience if patience < inf else None,
         )
@@ -290,12 +310,40 @@ class FullScale(RuleBasedStateMachine):
             self.scheduler.submit(request)
             self.prompts[name] = (tokens, most)
             self.times[name] = (now + deadline, now + patience)
+            self._take_a_place(request)
             return
         before = self._core()
         with pytest.raises(QueueFullError):
             self.scheduler.submit(request)
         assert self._core() == before, "a request refused by a full queue left a trace"
         reached("refused: queue full")
+
+    def _take_a_place(self, request: Request) -> None:
+        """Work out the user's line anew: who was never admitted, and how often each was passed."""
+        line = self._line(request.user_id)
+        place = len(line)
+        while place:
+            ahead, passed = line[place - 1]
+            if ahead.priority >= request.priority or passed >= self.limits.max_passes:
+                break
+            line[place - 1] = (ahead, passed + 1)
+            place -= 1
+        reached("passed by a more urgent one", len(line) - place)
+        line.insert(place, (request, 0))
+
+    def _line(self, user: str) -> list[tuple[Request, int]]:
+        """Return a user's line without those that were admitted meanwhile."""
+        live = live_sequences(self.scheduler)
+        fresh = {seq.request_id for seq in live if not seq.was_admitted}
+        line = [entry for entry in self.lines.get(user, []) if entry[0].request_id in fresh]
+        self.lines[user] = line
+        return line
+
+    def _check_lines(self) -> None:
+        """Check that who was never admitted waits in the order that priorities give."""
+        for user, waiting in self.scheduler._roster.view.waiting_by_user.items():
+            found = [seq.request_id for seq in waiting if not seq.was_admitted]
+            assert [request.request_id for request, _ in self._line(user)] == found, user
 
     def _has_room(self, user: str, prompt: int) -> bool:
         """Count what waits, one by one, and say whether one more is within every bound."""
@@ -322,10 +370,6 @@ class FullScale(RuleBasedStateMachine):
             if request.request_id in self.unreported:
                 continue
             assert request.request_id in self.prompts, f"{request} is reported and not live"
-            reached(
-                f"expired after {'tokens' if request.generated else 'none'}",
-                request.finish_reason == "expired",
-            )
             self._forget(request)
         self.unreported = set()
         for request in self.scheduler.active_requests():
@@ -360,8 +404,13 @@ class FullScale(RuleBasedStateMachine):
             reached("expired though the tick was given up")
 
     def _forget(self, request: Request) -> None:
+        """Take a request that has ended."""
         self._check_tokens(request)
+        if request.finish_reason == "expired":
+            reached(f"expired after {'tokens' if request.generated else 'none'}")
         del self.prompts[request.request_id], self.times[request.request_id]
+        line = self.lines[request.user_id]
+        line[:] = [entry for entry in line if entry[0].request_id != request.request_id]
 
     def _check_tokens(self, request: Request) -> None:
         """Check the tokens against those of the request alone, which EOS cuts short."""
@@ -374,6 +423,7 @@ class FullScale(RuleBasedStateMachine):
 
     def _check(self) -> None:
         assert_invariants(self.scheduler)
+        self._check_lines()
         assert [r.request_id for r in self.scheduler.active_requests()] == list(self.prompts)
 
     def _core(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ MUST_OCCUR = (
     "cancelled while decoding",
     "an id used again",
     "refused: queue full",
+    "passed by a more urgent one",
     "expired after none",
     "expired after tokens",
     "expired though the tick was given up",

@@ -11,16 +11,22 @@ from tlaplus.tla_reader import Function
 
 from batchproof.invariants.catalog import CATALOG
 from batchproof.spec.bounds import SIZES, Size
+from batchproof.spec.state import Request
 
 SPEC: Final = Path(__file__).parents[2] / "spec"
 MODULE: Final = "ContinuousBatching"
+
+
+COMPARED: Final = {name: size for name, size in SIZES.items() if not size.system.max_passes}
+"""Bound -> its size. The module has no priorities: they only choose among a user's own places at a
+submission, and a second statement of that in TLA+ would be read by nobody else."""
 
 
 def constants(size: Size) -> dict[str, Any]:
     """Return the values of the module's constants at a bound."""
     system = size.system
     limits = {_camel(name): value for name, value in system.limits._asdict().items()}
-    requests = tuple(Function(request._asdict()) for request in system.requests)
+    requests = tuple(Function(_record(request)) for request in system.requests)
     return {
         **limits,
         "Admission": system.admission,
@@ -32,7 +38,7 @@ def constants(size: Size) -> dict[str, Any]:
 def files(invariants: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file; `invariants` are by their names in the catalog."""
     yield f"MC{MODULE}.tla", _requests_module()
-    for name, size in SIZES.items():
+    for name, size in COMPARED.items():
         yield f"MC{MODULE}-{name}.cfg", _config(name, size, [_camel(i) for i in invariants])
 
 
@@ -56,13 +62,18 @@ def _requests_module() -> str:
     lines = [f" MODULE MC{MODULE} ".center(77, "-")]
     lines += [r"\* The requests of each bound: a .cfg cannot write them down itself."]
     lines += [f"EXTENDS {MODULE}", ""]
-    for name, size in SIZES.items():
+    for name, size in COMPARED.items():
         records = [
-            "[" + ", ".join(f"{field} |-> {value}" for field, value in r._asdict().items()) + "]"
+            "[" + ", ".join(f"{field} |-> {value}" for field, value in _record(r).items()) + "]"
             for r in size.system.requests
         ]
         lines += [f"{_camel(name)}Requests ==", "    << " + ",\n       ".join(records) + " >>", ""]
     return "\n".join([*lines, "=" * 77, ""])
+
+
+def _record(request: Request) -> dict[str, int]:
+    """Return a request as the module has it."""
+    return {name: value for name, value in request._asdict().items() if name != "priority"}
 
 
 def _camel(name: str) -> str:
