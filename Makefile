@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ENGINES ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help run test deep lint format types imports proofs tlc package coverage clean
+.PHONY: help run test deep lint format types imports proofs tlc package coverage mutants clean
 .PHONY: test-engines test-transformers test-vllm
 
 help:  ## List what there is to make
@@ -50,10 +50,20 @@ package: $(VENV)/.ready  ## Build wheel and sdist, and test the installed wheel
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m pytest -m packaging
 
-coverage: $(VENV)/.ready  ## Show the branch coverage of the suite
+coverage: $(VENV)/.ready  ## Show the branch coverage of the suite; of COVERED, it must be whole
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p no:xdist
-	$(BIN)/coverage report
+	$(BIN)/coverage report --omit="$(COVERED)"
+	$(BIN)/coverage report --include="$(COVERED)" --fail-under=100
+
+# What may happen, what must hold, and the scheduler's core.
+CORE := accounts batch blocks config errors executor inference_stub latency lifecycle metrics \
+  observer planning request roster scheduler snapshot waiting
+COVERED = spec/*,invariants/*,sched/policy/*$$(printf ',sched/%s.py' $(CORE))
+
+mutants: $(VENV)/.ready  ## Change the code in one place after another; some test must fail, each time
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mutation]'
+	PYTHONPATH=tests $(BIN)/python -m mutants.table
 
 test-engines: test-transformers test-vllm  ## Run the adapters' tests on real engines
 

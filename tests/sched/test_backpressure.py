@@ -127,6 +127,9 @@ def test_room_for_several_is_asked_for_all_or_none() -> None:
         sched.check_room([a_request("b"), a_request("c")])
     assert sched.stats()["requests"] == {**sched.stats()["requests"], "refused": 0, "live": 1}
     a_scheduler().check_room([a_request(f"r{i}") for i in range(100)])
+    a_bounded(max_waiting_tokens=6).check_room([a_request("b", 3), a_request("c", 3)])
+    with pytest.raises(QueueFullError, match="it would be 7"):
+        a_bounded(max_waiting_tokens=6).check_room([a_request("b", 3), a_request("c", 4)])
 
 
 def test_a_restored_scheduler_has_the_same_bounds_and_the_same_queue() -> None:

@@ -268,6 +268,16 @@ class TestCounting:
             "free_blocks": 8,
         }
 
+    def test_a_refusal_counts_for_the_user_who_was_refused(self) -> None:
+        scheduler = by_the_second()
+        for bad in (a_request("a", 0, 2, "ann"), "no request at all"):
+            with pytest.raises(RequestError):
+                scheduler.submit(bad)  # type: ignore[arg-type]
+        assert {name: user["refused"] for name, user in scheduler.stats()["users"].items()} == {
+            "ann": 1,
+            OTHERS: 1,
+        }
+
     def test_users_are_told_apart(self) -> None:
         scheduler = by_the_second()
         submitted(

@@ -279,5 +279,9 @@ class TestMaking:
     def test_without_arguments_it_has_the_default_limits_and_a_simulated_gpu(self) -> None:
         scheduler = Scheduler()
         assert scheduler.limits == Limits()
+        assert scheduler.monitor is None
         scheduler.submit(a_request(max_tokens=1))
         assert len(scheduler.tick()) == 1
+
+    def test_the_simulated_gpu_that_it_makes_has_its_limits(self) -> None:
+        assert Scheduler(SMALL).executor.limits is SMALL  # type: ignore[attr-defined]

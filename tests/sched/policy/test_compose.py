@@ -153,7 +153,7 @@ class TestRunningFirst:
         assert [(seen.number, tokens) for seen, tokens in plan.prefill] == [(0, 3), (2, 5)]
 
     def test_a_chunk_is_no_longer_than_the_budget_that_is_left(self) -> None:
-        scene = Scene((prefills(0, 8), prefills(1, 8)))
+        scene = Scene((prefills(0, 8), prefills(1, 8), prefills(2, 8)))
         plan = planned(running_first, scene)
         assert [(seen.number, tokens) for seen, tokens in plan.prefill] == [(0, 8), (1, 1)]
 
@@ -182,6 +182,11 @@ class TestRunningFirst:
         scene = Scene((grows(0), grows(1), prefills(2, 5, blocks=2)))
         plan = planned(running_first, scene)
         assert (numbers(plan.decode), numbers(plan.preempt)) == ([0, 1], [2])
+
+    def test_and_no_more_growths_than_it_held_blocks(self) -> None:
+        scene = Scene((grows(0), grows(1), prefills(2, 5), prefills(3, 5)))
+        plan = planned(running_first, scene)
+        assert (numbers(plan.decode), numbers(plan.preempt)) == ([0, 1], [3, 2])
 
 
 def test_without_the_lost_the_others_stay_in_order() -> None:

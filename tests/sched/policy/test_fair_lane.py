@@ -15,7 +15,7 @@ from support.core_checks import Recorder, preemptions_of
 from batchproof import Limits, Scheduler
 from batchproof.sched.policy.credit import Credit
 from batchproof.sched.policy.fair_lane import FairLane
-from batchproof.sched.policy.tick_time import TickTime
+from batchproof.sched.policy.tick_time import WINDOW, TickTime
 
 LIMITS = Limits(
     max_kv_blocks=32, block_size=4, chunk_size=8, token_budget=32, max_batch_size=16
@@ -223,3 +223,13 @@ class TestTickTime:
         for index in range(40):
             times.add(10 + 37 * index % 400, 1 + index * 7 % 30, 1e-3 * (1 + index % 2))
         assert times.fit(4) is None
+
+    def test_restored_it_forgets_what_is_old_as_before(self) -> None:
+        times, restored = TickTime(), TickTime()
+        for index in range(WINDOW):
+            times.add(index, 1, 1.0)
+        restored.restore(times.state())
+        for kept in (times, restored):
+            kept.add(WINDOW, 1, 1.0)
+        assert restored.state() == times.state()
+        assert len(times.state()) == WINDOW  # type: ignore[arg-type]
