@@ -336,7 +336,7 @@ class TestQuantiles:
         assert sketched != exact
 
     @pytest.mark.parametrize(
-        "lengths", [(0, 0), (0, 3), (3, 0), (3, 3), (30, 3), (3, 30), (30, 30)]
+        "lengths", [(0, 0), (0, 3), (3, 0), (3, 3), (15, 15), (30, 3), (3, 30), (30, 30)]
     )
     def test_two_merged_are_as_one_that_saw_all(self, lengths: tuple[int, int]) -> None:
         one, other, both = (Quantiles(exact_max=20) for _ in range(3))

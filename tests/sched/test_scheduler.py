@@ -20,6 +20,7 @@ from support.state_dump import dump
 
 from batchproof import Limits, Scheduler
 from batchproof.sched.errors import LimitsError
+from batchproof.sched.policy import Plan, make_policy
 
 
 class TestALife:
@@ -285,3 +286,35 @@ class TestMaking:
 
     def test_the_simulated_gpu_that_it_makes_has_its_limits(self) -> None:
         assert Scheduler(SMALL).executor.limits is SMALL  # type: ignore[attr-defined]
+
+
+class Timed:
+    """Stall-free, but it hears how long each tick took."""
+
+    name = "timed"
+    admission = "max_utilization"
+
+    def __init__(self) -> None:
+        self.plan = make_policy("stall-free").plan
+        self.heard: list[float] = []
+
+    def completed(self, _plan: Plan, seconds: float) -> None:
+        self.heard.append(seconds)
+
+    def left(self, _user_id: str) -> None:
+        pass
+
+    def state(self) -> None:
+        return None
+
+    def restore(self, _state: None) -> None:
+        pass
+
+
+def test_a_policy_that_remembers_hears_how_long_each_tick_took() -> None:
+    policy, executor = Timed(), ConstantExecutor()  # a tick takes a second
+    executor.seconds = 60.0
+    scheduler = Scheduler(SMALL, policy, executor)  # type: ignore[arg-type]
+    scheduler.submit(a_request(max_tokens=3))
+    run_to_end(scheduler)
+    assert policy.heard == [1.0, 1.0, 1.0]

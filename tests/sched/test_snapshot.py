@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.core_checks import assert_invariants
+from support.core_checks import Recorder, assert_invariants
 from support.state_dump import dump
 
 from batchproof import Limits, Request, Scheduler, SimulatedGPU
@@ -169,3 +169,11 @@ def test_content_that_makes_no_sense_is_refused_though_its_digest_fits(alter) ->
 def test_anything_else_is_refused(data) -> None:
     with pytest.raises(SnapshotError, match="not a snapshot"):
         Scheduler.restore(data)
+
+
+def test_a_restored_scheduler_tells_its_observer_what_happens_from_then_on() -> None:
+    recorder = Recorder()
+    sched = Scheduler.restore(busy_scheduler().snapshot(), observer=recorder, memory_lost=True)
+    sched.tick()
+    assert len(recorder.log) == 1
+    assert "admit" in {what for _, _, what in recorder.events}
