@@ -20,11 +20,24 @@ def run_blocks(document: str) -> dict[str, Any]:
     return namespace
 
 
-def printed_by_example(name: str) -> str:
-    """Run an example in a process of its own, and return the table that it prints."""
+def output_of_example(name: str) -> str:
+    """Run an example in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / name], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    table = done.stdout[done.stdout.index("ticks to the first token") :]
+    return done.stdout
+
+
+def printed_by_example(name: str) -> str:
+    """Run an example in a process of its own, and return the table that it prints."""
+    printed = output_of_example(name)
+    table = printed[printed.index("ticks to the first token") :]
     return "\n".join(line for line in table.splitlines() if line)
+
+
+def found_by_example(name: str) -> None:
+    """Assert that an example prints what the page on the engines' own schedulers shows."""
+    shown = (ROOT / "docs" / "explanation" / "own-schedulers.md").read_text()
+    printed = output_of_example(name).strip()
+    assert f"```text\n{printed}\n```" in shown, printed

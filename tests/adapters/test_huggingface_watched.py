@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adapters.documents import found_by_example
 from adapters.tiny_model import Ask, llama, mixed_asks
 
 pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
@@ -182,3 +183,7 @@ def test_several_sequences_of_one_request_are_refused(model) -> None:
         manager.add_request([5, 6, 7], request_id="twice")
         manager.start()
         assert "num_return_sequences=2" in results(manager, 1)["twice"].error
+
+
+def test_what_was_found_is_what_the_example_prints() -> None:
+    found_by_example("own_schedulers_transformers.py")

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
 pytest.importorskip("vllm", reason="make test-engines runs it: vllm is not here")
 
+from adapters.documents import found_by_example
 from adapters.test_vllm import (
     add,
     core_of,
@@ -151,3 +152,7 @@ def test_an_abort_is_heard_of(model_folder) -> None:  # noqa: F811
         watch = scheduler_of(llm).watch
         assert watch.violations == []
         assert watch.monitor.live == 0
+
+
+def test_what_was_found_is_what_the_example_prints() -> None:
+    found_by_example("own_schedulers_vllm.py")
