@@ -34,6 +34,8 @@ class Expiry:
 
     def enter(self, sequence: Sequence) -> None:
         """Take a request, if there is a time at which it expires."""
+        if sequence.deadline_s is None and sequence.max_queue_time_s is None:
+            return
         time = expires_at(sequence)
         if time is not None:
             self._timed[sequence] = None

@@ -5,7 +5,7 @@ it is told, and holds each tick against the rules. It is told by a `Scheduler`
 (`Scheduler(monitor=True)`), by a recording, or by anybody's engine.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from batchproof.sched.config import Admission, Limits
@@ -408,7 +408,7 @@ class Monitor:
     def report(self) -> dict[str, Any]:
         """Return the violations, the last ticks, and the state before them, as plain data.
 
-        `replay` takes it from there again.
+        `monitor_replay.replay` takes it from there again.
         """
         older, newer = self._kept
         return {
@@ -420,30 +420,3 @@ class Monitor:
             "start": {name: account.state() for name, account in older.start.items()},
             "events": [*older.events, *newer.events],
         }
-
-
-def replay(report: Mapping[str, Any]) -> list[Violation]:
-    """Return what a monitor finds that is told the ticks of a report again."""
-    monitor = Monitor(
-        Limits(**report["limits"]),
-        report["admission"],
-        on_violation="record",
-        exempt=report["exempt"],
-    )
-    for request_id, state in report["start"].items():
-        times = (state["deadline_s"], state["admit_by_s"])
-        account = Account(
-            state["user"], state["prompt"], state["max_tokens"], state["number"], times
-        )
-        account.phase, account.prefilled = state["phase"], state["prefilled"]
-        account.generated, account.blocks = state["generated"], list(state["blocks"])
-        account.priority, account.passed = state["priority"], state["passed"]
-        monitor.resume(request_id, account)
-    ticks = sum(event[0] == "ticked" for event in report["events"])
-    monitor.ticks = report["ticks"] - ticks
-    for event, *what in report["events"]:
-        if event == "ticked":
-            monitor.ticked(TickFacts(*what[0]))
-        else:
-            getattr(monitor, event)(*what)
-    return monitor.violations

@@ -1,34 +1,31 @@
 """The tick coordinator: carries out what the policy planned, and nothing the rules forbid."""
 
-from array import array
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from batchproof.sched import lifecycle, snapshot
+from batchproof.sched.acceptance import accepted_prompt
 from batchproof.sched.backpressure import Backpressure
 from batchproof.sched.batch import Batch, checked_tokens
 from batchproof.sched.config import ADMISSIONS, Limits
 from batchproof.sched.errors import (
-    DuplicateRequestError,
-    InvalidRequestError,
     LimitsError,
     MisuseError,
     RequestError,
 )
 from batchproof.sched.executor import Executor
-from batchproof.sched.expiry import Expiry, check_times
+from batchproof.sched.expiry import Expiry
 from batchproof.sched.metrics import Metrics
 from batchproof.sched.observer import Observer, Observers
 from batchproof.sched.planning import check_plan
 from batchproof.sched.policy.protocol import Plan, Policy, stateful
 from batchproof.sched.policy.registry import DEFAULT_POLICY, make_policy
-from batchproof.sched.request import Request, Sequence, checked_prompt
+from batchproof.sched.request import Request, Sequence
 from batchproof.sched.roster import Roster
 from batchproof.sched.weights import checked_weight, plain
 from batchproof.spec.lifecycle import (
-    DONE,
     FinishReason,
 )
 
@@ -108,7 +105,7 @@ class Scheduler:
                 f"{now!r} that it is now; leave it out to mean now"
             )
         try:
-            prompt = self._checked(request)
+            prompt = accepted_prompt(request, self._roster, self._backpressure, now)
         except RequestError as error:
             self._metrics.refused(getattr(request, "user_id", None))
             if self._observer is not None:
@@ -285,26 +282,6 @@ class Scheduler:
             live = LiveMonitor(self._roster, self.policy.admission, monitor)
             self.monitor = live.monitor
             self._observer = live if observer is None else Observers([live, observer])
-
-    def _checked(self, request: Request) -> "array[int]":
-        if not isinstance(request, Request):
-            raise InvalidRequestError(f"submit: {request!r:.100} is not a batchproof.Request")
-        prompt = checked_prompt(request, self.limits)
-        if request.deadline_s is not None or request.max_queue_time_s is not None:
-            check_times(request, self.executor.now())
-        if request.request_id in self._roster.live:
-            raise DuplicateRequestError(
-                f"request {request.request_id!r}: a live request has this id; "
-                "choose another, or wait until that one is done"
-            )
-        if request.phase not in (None, DONE):
-            raise DuplicateRequestError(
-                f"request {request.request_id!r}: this object is live in another scheduler "
-                f"(phase {request.phase!r}); submit a new Request"
-            )
-        if self._backpressure:
-            self._backpressure.check((request,), len(prompt))
-        return prompt
 
     def _check_out(self, call: str, batch: Batch) -> None:
         if self._batch is None:

@@ -8,7 +8,6 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import islice, takewhile
 
 from batchproof.sched.request import Sequence
 
@@ -104,11 +103,14 @@ class WaitingQueue(Line):
         """
         line = self.by_user[sequence.user_id]._fresh
         urgency = sequence.priority
-
-        def passable(other: Sequence) -> bool:
-            return other.priority < urgency and other.passed < max_passes and not other.blocks
-
-        for other in list(takewhile(passable, islice(reversed(line.values()), 1, None))):
+        ahead = reversed(line.values())
+        next(ahead)  # itself
+        passable: list[Sequence] = []
+        for other in ahead:
+            if not (other.priority < urgency and other.passed < max_passes and not other.blocks):
+                break
+            passable.append(other)
+        for other in passable:
             sequence.number, other.number = other.number, sequence.number
             other.passed += 1
             sequence.passes += 1

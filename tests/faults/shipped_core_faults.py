@@ -11,8 +11,8 @@ CORE = (
     ShippedFault(
         "id-used-too-early",
         "the id of a live request is accepted again",
-        SCHEDULER,
-        "if request.request_id in self._roster.live:",
+        "sched/acceptance.py",
+        "if request.request_id in roster.live:",
         "if request.request_id in ():",
     ),
     ShippedFault(

@@ -23,8 +23,9 @@ from batchproof import Request, Scheduler
 from batchproof.sched.errors import InvalidRequestError
 from batchproof.sched.expiry import Expiry, expires_at
 from batchproof.sched.inference_stub import SimulatedGPU
-from batchproof.sched.monitor import Monitor, replay
+from batchproof.sched.monitor import Monitor
 from batchproof.sched.monitor_facts import ViolationError
+from batchproof.sched.monitor_replay import replay
 from batchproof.sched.observer import SilentObserver
 from batchproof.sched.policy.registry import make_policy
 from batchproof.sched.recorder import Recorder, RecordingFile, header

@@ -9,8 +9,9 @@ from batchproof import Limits, Request, Scheduler, SimulatedGPU
 from batchproof.invariants.catalog import CATALOG
 from batchproof.sched.config import ADMISSIONS
 from batchproof.sched.errors import RequestError
-from batchproof.sched.monitor import PROPERTIES, TICKS_KEPT, Monitor, replay
+from batchproof.sched.monitor import PROPERTIES, TICKS_KEPT, Monitor
 from batchproof.sched.monitor_facts import TickFacts, ViolationError
+from batchproof.sched.monitor_replay import replay
 from batchproof.sched.policy import POLICIES, make_policy
 
 SMALL = Limits(max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=4, max_batch_size=2)

@@ -13,8 +13,9 @@ from support.core_checks import assert_invariants, live_sequences, waiting_ids
 from batchproof import Limits, Request, Scheduler
 from batchproof.sched.errors import InputError, InvalidRequestError
 from batchproof.sched.known_workload import known_workload
-from batchproof.sched.monitor import Monitor, replay
+from batchproof.sched.monitor import Monitor
 from batchproof.sched.monitor_facts import ViolationError
+from batchproof.sched.monitor_replay import replay
 from batchproof.sched.recorder import Recorder, RecordingFile, header
 from batchproof.sched.recordings import Trace
 from batchproof.sched.replay import Replay
