@@ -71,6 +71,12 @@ class KnownWorkload:
         return sorted({planned.user_id for planned in self.requests})
 
     @property
+    def has_times(self) -> bool:
+        """Whether a request may expire, so that what is delivered depends on the policy."""
+        times = ((planned.deadline_after_s, planned.max_queue_time_s) for planned in self.requests)
+        return any(time is not None for both in times for time in both)
+
+    @property
     def output_tokens(self) -> int:
         """Tokens that all requests generate together."""
         return sum(planned.output for planned in self.requests)

@@ -120,11 +120,6 @@ def compare(
 
     Returns the exit code: 0, or 3 if it was interrupted.
     """
-    if limits.queue_bounds:
-        raise InputError(
-            f"compare: with {', '.join(limits.queue_bounds)} each policy would refuse other "
-            "requests, and be compared on another workload; leave it out"
-        )
     chosen = Plan(
         workloads=tuple(
             options.workload(path, name, limits) for path, name in _files(workloads or (GENERATED,))
@@ -136,6 +131,7 @@ def compare(
         slo=parse_slo(slo) if slo is not None else (),
         weights=parse_weights(weight),
     )
+    _check_comparable(chosen)
     processes = _jobs(jobs)
     write_plots = _plot_writer(plot) if plot is not None else None
     if report is not None:
@@ -164,6 +160,21 @@ def _files(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     stems = [Path(name).stem for name in distinct]
     for name, stem in zip(distinct, stems, strict=True):
         yield name, stem if stems.count(stem) == 1 else name
+
+
+def _check_comparable(plan: Plan) -> None:
+    """Raise `InputError` where what is delivered would depend on the policy."""
+    if plan.limits.queue_bounds:
+        raise InputError(
+            f"compare: with {', '.join(plan.limits.queue_bounds)} each policy would refuse other "
+            "requests, and be compared on another workload; leave it out"
+        )
+    for workload in plan.workloads:
+        if workload.has_times:
+            raise InputError(
+                f"compare: {workload.name} has requests that expire: others would under each "
+                "policy; leave out deadline_s and max_queue_time_s, or `run` it under each"
+            )
 
 
 def _names(what: str, text: str, there_are: Sequence[str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def refused(result: Mapping[str, Any]) -> Iterable[str]:
     why = {
         "infeasible": f"could not fit even alone in {result['limits']['max_kv_blocks']:,} blocks",
         "duplicate": "the id of a live request",
-        "invalid": "not a request that makes sense",
+        "invalid": "makes no sense, or its deadline was over when it came",
         "queue_full": "the queue had no room",
     }
     for reason, count in result["refusals"].items():

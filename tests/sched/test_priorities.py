@@ -11,6 +11,7 @@ from support.builders import SMALL, ConstantExecutor, prompt_of, run_to_end, sub
 from support.core_checks import assert_invariants, live_sequences, waiting_ids
 
 from batchproof import Limits, Request, Scheduler
+from batchproof.sched.cli import run_cli
 from batchproof.sched.errors import InputError, InvalidRequestError
 from batchproof.sched.known_workload import known_workload
 from batchproof.sched.monitor import Monitor
@@ -297,6 +298,13 @@ def test_a_row_of_a_trace_may_have_a_priority_and_times(tmp_path) -> None:
 def test_a_row_with_one_that_makes_no_sense_is_bad(tmp_path, row, says) -> None:
     with pytest.raises(InputError, match=f"line 1, {says}"):
         list(a_trace(tmp_path, row))
+
+
+def test_policies_are_not_compared_on_requests_that_expire(tmp_path, capsys) -> None:
+    path = tmp_path / "urgent.jsonl"
+    path.write_text(json.dumps({**ROW, "max_queue_time_s": 2}) + "\n")
+    assert run_cli(["compare", str(path)]) == 2
+    assert "urgent has requests that expire" in capsys.readouterr().err
 
 
 def test_a_known_workload_keeps_them_at_every_rate() -> None:
