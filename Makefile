@@ -57,8 +57,8 @@ coverage: $(VENV)/.ready  ## Show the branch coverage of the suite; of COVERED, 
 	$(BIN)/coverage report --include="$(COVERED)" --fail-under=100
 
 # What may happen, what must hold, and the scheduler's core.
-CORE := accounts batch blocks config errors executor inference_stub latency lifecycle metrics \
-  observer planning request roster scheduler snapshot waiting
+CORE := acceptance accounts backpressure batch blocks config errors executor expiry inference_stub \
+  latency lifecycle metrics observer planning request roster scheduler snapshot waiting
 COVERED = spec/*,invariants/*,sched/policy/*$$(printf ',sched/%s.py' $(CORE))
 
 mutants: $(VENV)/.ready  ## Change the code in one place after another; some test must fail, each time

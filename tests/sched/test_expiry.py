@@ -117,6 +117,32 @@ def test_patience_is_for_the_first_admission_alone() -> None:
     assert dict(ends(ended)) == {"old": "length", "young": "length", "late": "expired"}
 
 
+def test_a_deadline_counts_on_where_patience_was_rewarded() -> None:
+    sched = a_scheduler()
+    sched.submit(timed("r", 3, 20, max_queue_time_s=1.5, deadline_s=4))
+    ended = run_to_end(sched)
+    assert ends(ended) == [("r", "expired")]
+    assert (len(ended[0].generated), sched.executor.now()) == (4, 4.0)
+
+
+def test_who_was_admitted_in_time_and_has_no_deadline_never_expires_after_a_restart_too() -> None:
+    sched = a_scheduler()
+    sched.submit(timed("r", 3, 5, max_queue_time_s=1.5))
+    sched.tick()
+    again = Scheduler.restore(sched.snapshot(), executor=ConstantExecutor())
+    assert not again._expiry
+    for one in (sched, again):
+        assert ends(run_to_end(one)) == [("r", "length")]
+    assert not sched._expiry
+
+
+def test_the_entry_of_who_has_ended_meanwhile_is_passed_over() -> None:
+    sched = a_scheduler()
+    submitted(sched, [timed("gone", deadline_s=1.5), timed("stays", 3, 9, deadline_s=2.5)])
+    assert sched.cancel("gone")
+    assert ends(run_to_end(sched)) == [("stays", "expired")]
+
+
 def test_patience_runs_from_the_submission_that_was_told() -> None:
     sched = a_scheduler()
     submitted(sched, [a_request("first")])
