@@ -20,8 +20,8 @@ STARVATION_FREE: Final = WORK_CONSERVING | {"static", "fair-lane"}
 FIRST_COME_FIRST_SERVED: Final = WORK_CONSERVING | {"static", "prefill-first"}
 """The policies that serve all users in one line, oldest first, and preempt the youngest."""
 
-STEADY: Final = FIRST_COME_FIRST_SERVED | {"fair-lane"}
-"""The policies that let decodes take turns, preempt only when they must, and never the oldest."""
+SPARING: Final = FIRST_COME_FIRST_SERVED | {"fair-lane"}
+"""The policies that preempt only when they must, and never the oldest."""
 
 
 @dataclass(frozen=True)

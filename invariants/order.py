@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from batchproof.invariants.claim import FIRST_COME_FIRST_SERVED, STEADY, Claim
+from batchproof.invariants.claim import FIRST_COME_FIRST_SERVED, Claim
 from batchproof.spec.actions import Event, Submit, Tick
 from batchproof.spec.state import State, System
 
@@ -163,6 +163,6 @@ CLAIMS: Final = (
         "rule 6",
         "step",
         least_recent_first,
-        promised_by=STEADY,
+        promised_by=FIRST_COME_FIRST_SERVED,
     ),
 )

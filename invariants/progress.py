@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from batchproof.invariants.claim import STEADY, WORK_CONSERVING, Claim
+from batchproof.invariants.claim import FIRST_COME_FIRST_SERVED, SPARING, WORK_CONSERVING, Claim
 from batchproof.spec.actions import Event, Tick, Work, objection_to_tick, works
 from batchproof.spec.lifecycle import DECODING, WAITING
 from batchproof.spec.state import LONG_GAP, Live, State, System
@@ -172,7 +172,7 @@ CLAIMS: Final = (
         "rule 7",
         "step",
         preemption_is_needed,
-        promised_by=STEADY,
+        promised_by=SPARING,
     ),
     Claim(
         "oldest-stays",
@@ -180,7 +180,7 @@ CLAIMS: Final = (
         "rule 7: somebody always gets nearer to the end",
         "step",
         oldest_stays,
-        promised_by=STEADY,
+        promised_by=SPARING,
     ),
     Claim(
         "bounded-time-between-tokens",
@@ -189,6 +189,6 @@ CLAIMS: Final = (
         "rule 6",
         "invariant",
         tokens_keep_coming,
-        promised_by=STEADY,
+        promised_by=FIRST_COME_FIRST_SERVED,
     ),
 )

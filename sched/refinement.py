@@ -240,16 +240,21 @@ class UnderPolicy(Batching):
 
     def works(self, state: State) -> Iterable[Work]:
         """Return the one thing that the policy does."""
-        return [work_of(self._plan(state))]
+        return [work_of(self.plan(state))]
 
     def canonical(self, state: State) -> State:
         """Rename requests and users, unless the policy's own state may name them."""
         return super().canonical(state) if self._remembers is None else state
 
-    def _plan(self, state: State) -> Plan:
+    def plan(self, state: State) -> Plan:
+        """Return what the policy plans for a state with a live request."""
         if self._remembers is not None and state.history is not None:
             self._remembers.restore(state.history.memory)
-        return self.policy.plan(SpecView(self.system, self._limits, state, self.weights))
+        return self.policy.plan(self.view(state))
+
+    def view(self, state: State) -> SpecView:
+        """Return a state as the policy sees it."""
+        return SpecView(self.system, self._limits, state, self.weights)
 
     def _memory(self, state: State, event: Event, after: State) -> Hashable:
         policy = self._remembers
@@ -257,7 +262,7 @@ class UnderPolicy(Batching):
             return None
         policy.restore(state.history.memory)
         if isinstance(event, Tick):
-            policy.completed(self._plan(state))
+            policy.completed(self.plan(state))
         left = {self.system.requests[live.request].user for live in after.live}
         for user in state.history.users:
             if user not in left:

@@ -17,12 +17,13 @@ from batchproof.spec.search import DEADLOCK
 LOCATIONS: Final[Mapping[str, str]] = {
     "mini-batch": "batchproof.spec.mini_batch_family:MODEL_FAMILY",
     "batching": "batchproof.sched.batching_family:MODEL_FAMILY",
+    "fair-lane": "batchproof.sched.fair_lane_family:MODEL_FAMILY",
     "scheduler": "batchproof.sched.shipped_family:MODEL_FAMILY",
 }
 """Model name -> `module:attribute` of its `ModelFamily`."""
 
 TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
-    "specification": ("mini-batch", "batching"),
+    "specification": ("mini-batch", "batching", "fair-lane"),
     "scheduler": ("scheduler",),
 }
 """What a check without a model is of: the names of the models, in their order."""

@@ -17,7 +17,7 @@ from batchproof.sched.policy.compose import chunks, has_no_token
 from batchproof.sched.policy.credit import Credit
 from batchproof.sched.policy.fair_share import Draft, Terms
 from batchproof.sched.policy.protocol import Candidate, Plan, UsersView, UserView, View
-from batchproof.sched.policy.service import UNIT, Counts, Debts
+from batchproof.sched.policy.service import Counts, Debts
 from batchproof.sched.policy.tick_time import TickTime
 from batchproof.sched.weights import Weight, per_weight
 from batchproof.spec.lifecycle import DECODING
@@ -58,7 +58,8 @@ class FairLane:
         self._limits: Limits | None = None
         self._given = terms
         """None: the terms follow from the limits."""
-        self._terms = terms or Terms.of(Limits())
+        self.terms = terms or Terms.of(Limits())
+        """What it decides by; those of the scheduler's limits from the first plan on."""
         self._lane = Credit()
         self._lane_rest = 0
         self._debts = Debts()
@@ -73,7 +74,7 @@ class FairLane:
         may_preempt = self.admission == "max_utilization"
         draft = Draft(
             view,
-            self._terms,
+            self.terms,
             self._lane,
             self._latest,
             self._debts,
@@ -107,8 +108,12 @@ class FairLane:
             for user, cost in note.costs:
                 self._lane.spend(user, cost)
         else:
-            credit = self._terms.credit
+            credit = self.terms.credit
             self._lane.refill(credit // (4 * note.users), credit // 4)
+
+    def credit_of(self, user_id: str) -> int:
+        """Return the credit that a user has for lane ticks, in parts: `Terms.credit` is one."""
+        return self._lane.of(user_id)
 
     def left(self, user_id: str) -> None:
         """Take back the credit of a user without live requests."""
@@ -137,10 +142,10 @@ class FairLane:
 
     def _size(self, limits: Limits) -> None:
         terms = self._given or Terms.of(limits)
-        self._limits, self._terms = limits, terms
+        self._limits, self.terms = limits, terms
         self._lane.cap = terms.lane_ticks * terms.credit
         self._lane.purse = self._lane.cap * terms.purse
-        self._debts.debt_max = terms.debt_max * UNIT
+        self._debts.debt_max = terms.debt_max
 
     def _lane_plan(
         self, draft: Draft, decode: Iterable[Candidate], prefilling: list[Candidate]

@@ -1,4 +1,4 @@
-"""What fair-lane promises, as predicates over plain numbers: docs/explanation/fair-lane.md.
+"""What fair-lane promises, as predicates: docs/explanation/fair-lane.md.
 
 They know nothing of how the policy decides, so that tests, the model checker and
 a monitor can hold it, or another policy, to the same words.
@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from batchproof.sched.config import Limits
+from batchproof.sched.policy.compose import has_no_token
+from batchproof.sched.policy.protocol import Candidate, Plan, UserView, View
+from batchproof.sched.weights import Weight, per_weight
 
 SHARE = 2
 """The other work in the lane is at most the lane's own divided by this."""
@@ -25,6 +28,30 @@ class Work(NamedTuple):
 
     tokens: int
     sequences: int
+
+
+def lane_work(view: View, plan: Plan, lane: Collection[str], heavier: int) -> tuple[Work, Work]:
+    """Return the lane's own work in a plan whose lane is that of the users `lane`, and all of it.
+
+    Its own are the first tokens of all who have not `heavier` times the load over
+    weight of its lightest user, and the decodes of those of them that have no lane.
+    """
+    users = view.users
+    lightest = min((users[user] for user in lane), key=load_per_weight)
+
+    def is_light(candidate: Candidate) -> bool:
+        return load_per_weight(users[candidate.user_id]) < heavier * load_per_weight(lightest)
+
+    first = [fed for c, fed in plan.prefill if has_no_token(c) and is_light(c)]
+    beside = [c for c in plan.decode if c.user_id not in lane and is_light(c)]
+    own = Work(sum(first) + len(beside), len(first) + len(beside))
+    tokens = len(plan.decode) + sum(fed for _, fed in plan.prefill)
+    return own, Work(tokens, len(plan.decode) + len(plan.prefill))
+
+
+def load_per_weight(user: UserView) -> Weight:
+    """Return what users are compared by."""
+    return per_weight(user.load, user.weight)
 
 
 def lane_share_is_kept(lane_ticks: Iterable[tuple[Work, Work]]) -> bool:

@@ -26,7 +26,7 @@ CREDIT: Final = 2**20
 PURSE: Final = 16
 """Full credits that there are for newcomers at the start."""
 DEBT: Final = 16
-"""A user's service counts until it is ahead by so many times the memory, per weight."""
+"""A user's service counts until it has had this many times the memory more than others."""
 
 
 class Terms(NamedTuple):
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
     step: int
     """Blocks by which usage is compared: within one step, the older request is next."""
     debt_max: int
-    """The most blocks by which a user is behind others for having been served, per weight."""
+    """The most, in parts of a block, by which a user's service puts it behind others."""
     heavier: int = HEAVIER
     credit: int = CREDIT
     purse: int = PURSE
@@ -53,7 +53,7 @@ class Terms(NamedTuple):
             lane_ticks=-(-memory // limits.chunk_size) + 1,
             reserve=sixteenth,
             step=max(limits.max_kv_blocks // USAGE_STEPS, 1),
-            debt_max=DEBT * limits.max_kv_blocks,
+            debt_max=DEBT * limits.max_kv_blocks * UNIT,
         )
 
 

@@ -16,9 +16,10 @@ Counts: TypeAlias = tuple[tuple[str, int], ...]
 class Debts:
     """What users were served beyond the least served of those who waited, at most `debt_max`.
 
-    So a user that waits is served before those who had more, and a user that
-    comes, or comes back, begins with the least served. Where nobody waits, what
-    is served is taken from nobody, and is not counted.
+    So a user that waits is served before those who had more. One that comes, or
+    comes back, begins with the least of those who wait, so that coming back gains
+    nothing on them. Where nobody waits, what is served is taken from nobody, and is
+    not counted.
     """
 
     __slots__ = ("_debts", "debt_max")
@@ -26,21 +27,23 @@ class Debts:
     def __init__(self, debt_max: int = 0) -> None:
         self.debt_max = debt_max
         self._debts: dict[str, int] = {}
-        """Those above 0."""
 
     def of_waiting(self, view: View) -> dict[str, int]:
         """Return the debts of those who wait."""
-        return {user: self._debts.get(user, 0) for user in view.waiting_by_user}
+        debts = self._debts
+        known = [debts[user] for user in view.waiting_by_user if user in debts]
+        least = min(known, default=0)
+        return {user: debts.get(user, least) for user in view.waiting_by_user}
 
     def add(self, waiting: Counts, charges: Counts) -> None:
         """Add what a tick served users; `waiting` are the debts of those who waited then."""
         if not waiting:
             return
         least = min(debt for _, debt in waiting)
-        debts = {user: debt - least for user, debt in self._debts.items()}
+        debts = {user: max(debt - least, 0) for user, debt in (*self._debts.items(), *waiting)}
         for user, charge in charges:
-            debts[user] = max(debts.get(user, 0), 0) + charge
-        self._debts = {user: min(debt, self.debt_max) for user, debt in debts.items() if debt > 0}
+            debts[user] = debts.get(user, 0) + charge
+        self._debts = {user: min(debt, self.debt_max) for user, debt in debts.items()}
 
     def left(self, user_id: str) -> None:
         """Forget a user."""
@@ -51,7 +54,7 @@ class Debts:
         self._debts.clear()
 
     def state(self) -> Hashable:
-        """Return the debts above 0."""
+        """Return the debts of those who are known."""
         return tuple(sorted(self._debts.items()))
 
     def restore(self, state: Any) -> None:

@@ -1,6 +1,5 @@
 """Fair-lane's three statements held over whole runs, at small scale and at full."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from batchproof.sched.policy.fair_lane_claims import (
     first_token_ticks_max,
     heads_go_last,
     lane_share_is_kept,
+    lane_work,
     oldest_goes_on,
 )
 from batchproof.sched.policy.protocol import Plan, View
@@ -43,26 +43,8 @@ class Held(FairLane):
         if not note.lane:
             self.run_of_lane = []
             return plan
-        loads = {
-            user: Fraction(view.users[user].load) / view.users[user].weight for user in view.users
-        }
-        lightest = min(loads[user] for user in note.lane)
-        first = [tokens for c, tokens in plan.prefill if c.remaining == c.max_tokens]
-        light = [
-            tokens
-            for c, tokens in plan.prefill
-            if c.remaining == c.max_tokens and loads[c.user_id] < 4 * lightest
-        ]
-        beside = [
-            c for c in plan.decode
-            if c.user_id not in note.lane and loads[c.user_id] < 4 * lightest
-        ]  # fmt: skip
-        assert first, "a lane without a first token in it"
-        own = Work(sum(light) + len(beside), len(light) + len(beside))
-        whole = Work(
-            len(plan.decode) + sum(tokens for _, tokens in plan.prefill),
-            len(plan.decode) + len(plan.prefill),
-        )
+        own, whole = lane_work(view, plan, note.lane, heavier=4)
+        assert any(c.remaining == c.max_tokens for c, _ in plan.prefill), "no first token in it"
         self.run_of_lane.append((own, whole))
         assert lane_share_is_kept(self.run_of_lane)
         return plan

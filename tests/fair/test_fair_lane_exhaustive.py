@@ -1,90 +1,104 @@
-"""Fair-lane at small scale, in every run there is: two users, one four times as heavy as the other.
+"""Fair-lane at small scale, in every run there is: `batchproof check fair-lane`.
 
-The environment submits whatever it likes whenever it likes and decides whose
-output ends. Credit is made small, so that it runs out and comes back.
+The environment submits and cancels whatever it likes whenever it likes, and
+decides whose output ends.
 """
 
-from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.builders import ConstantExecutor, a_request
 
-from batchproof.sched.policy.fair_lane import FairLane
-from batchproof.sched.policy.fair_lane_claims import Resident, heads_go_last, oldest_goes_on
-from batchproof.sched.policy.fair_share import Terms
-from batchproof.sched.refinement import UnderPolicy
-from batchproof.spec.actions import Tick
-from batchproof.spec.lifecycle import RESIDENT
-from batchproof.spec.state import Limits, Request, State, System
+from batchproof import Limits as SchedulerLimits
+from batchproof import Scheduler
+from batchproof.sched import fair_lane_family
+from batchproof.sched.fair_lane_family import FAIR_SIZES, MODEL_FAMILY
+from batchproof.sched.policy import fair_share
+from batchproof.sched.policy.fair_lane_claims import first_token_ticks_max
+from batchproof.sched.policy.protocol import Candidate, UserView
+from batchproof.sched.shipped import Shipped
+from batchproof.sched.shipped_family import MODEL_FAMILY as SHIPPED
+from batchproof.spec.bounds import SIZES
+from batchproof.spec.checker import Limits, Report, check
+from batchproof.spec.property import Property
 
-STATES_MAX = 60_000
-HEAVY = tuple(Request(0, prompt=1, max_tokens=3) for _ in range(3))
-SIZES = {
-    "heavy beside light": System(
-        Limits(max_kv_blocks=2, block_size=2, chunk_size=2, token_budget=3, max_batch_size=2),
-        (*HEAVY, Request(1, prompt=2, max_tokens=1)),
-        cancels=False,
-    ),
-}
+QUICK = "heavy-beside-light"
 
 
-TERMS = Terms(lane_ticks=1, reserve=0, step=1, debt_max=2, heavier=3, credit=4, purse=1)
+def run(bound_name: str, *names: str, states_max: int | None = None) -> Report:
+    bound = MODEL_FAMILY.bounds[bound_name]
+    claims: tuple[Property, ...] = MODEL_FAMILY.claims(bound, "fair-lane")
+    if names:
+        claims = tuple(MODEL_FAMILY.find(name, bound) for name in names)
+    recover = () if names else MODEL_FAMILY.recoverable
+    limits = Limits(states_max, None, None)
+    return check(MODEL_FAMILY.build(bound, "fair-lane"), claims, recover=recover, limits=limits)
 
 
-def residents_of(model: UnderPolicy, state: State) -> list[Resident]:
-    users = model.system.requests
-    return [
-        Resident(f"u{users[live.request].user}", number)
-        for number, live in enumerate(state.live)
-        if live.phase in RESIDENT
-    ]
+def everything_holds(bound: str) -> None:
+    report = run(bound)
+    assert [v.prop.name for v in report.verdicts if v.outcome != "holds"] == []
+    assert report.states == FAIR_SIZES[bound].states
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_claims_hold_in_every_state_and_every_request_can_always_end(
-    size: str,
-) -> None:
-    system = SIZES[size]
-    model = UnderPolicy(system, policy=FairLane(terms=TERMS))
-    lanes = preempting = 0
-    seen = set(model.initial())
-    waves = deque(seen)
-    ending: set[State] = set()
-    while waves:
-        state = waves.popleft()
-        assert len(seen) < STATES_MAX
-        if state.live:
-            plan: Any = model._plan(state)
-            residents = residents_of(model, state)
-            preempted = [c.number for c in plan.preempt]
-            assert oldest_goes_on(residents, preempted)
-            assert heads_go_last(residents, preempted)
-            assert plan.decode or plan.prefill, "a tick with live requests feeds something"
-            lanes += bool(plan.note.lane)
-            preempting += bool(preempted)
-            if state not in ending:
-                ending |= run_to_empty(model, state, ending)
-        for _, after in model.successors(state):
-            if after not in seen:
-                seen.add(after)
-                waves.append(after)
-    print(f"{size}: {len(seen)} states, {lanes} with a lane, {preempting} preempting")
-    assert lanes
-    assert preempting
+def test_all_that_is_claimed_holds_beside_a_heavy_user() -> None:
+    everything_holds(QUICK)
 
 
-def run_to_empty(model: UnderPolicy, state: State, ending: set[State]) -> set[State]:
-    """Return the states on the way to the end of all, if nobody submits and no output ends early.
+@pytest.mark.deep
+@pytest.mark.parametrize("bound", [name for name in FAIR_SIZES if name != QUICK])
+def test_all_that_is_claimed_holds_with_three_users_and_with_weights(bound: str) -> None:
+    everything_holds(bound)
 
-    Fails where there is no end: the run would then come back to one of its own states.
-    """
-    way: set[State] = set()
-    while state.live and state not in ending:
-        assert state not in way, "somebody never ends"
-        way.add(state)
-        state = next(
-            after
-            for event, after in model.successors(state)
-            if isinstance(event, Tick) and not event.eos
-        )
-    return way
+
+def test_a_lane_makes_others_wait_for_their_next_token() -> None:
+    name = "bounded-time-between-tokens"
+    assert run("three-users", name, states_max=600)[name].outcome == "violated"
+
+
+def test_a_lane_without_a_share_for_others_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchproof.sched.policy.fair_lane.LANE_SHARE", 1)
+    report = run("three-users", "lane-is-shared", states_max=600)
+    assert report["lane-is-shared"].outcome == "violated"
+
+
+def test_a_tick_less_is_too_few_for_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_tick_less(prompt: int, older: int, limits: Any) -> int:
+        return first_token_ticks_max(prompt, older, limits) - 1
+
+    monkeypatch.setattr(fair_lane_family, "first_token_ticks_max", a_tick_less)
+    report = run("three-users", "first-token-in-time", states_max=4_000)
+    assert report["first-token-in-time"].outcome == "violated"
+
+
+def test_a_head_that_goes_before_others_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def oldest_first(draft: fair_share.Draft, user: UserView) -> Iterator[Candidate]:
+        return (c for c in user.residents if c.number not in draft.lost)
+
+    monkeypatch.setattr(fair_share.Draft, "_followers", oldest_first)
+    assert run(QUICK, "heads-go-last")["heads-go-last"].outcome == "violated"
+
+
+def test_the_scheduler_under_weights_keeps_to_the_specification_and_starves_nobody() -> None:
+    bound = SHIPPED.bounds["budget"]
+    size = SIZES["budget"]
+    model = Shipped(system=size.system, watched=size.watched, policy="fair-lane", weights=(2, 1))
+    report = check(model, SHIPPED.claims(bound, "fair-lane"))
+    assert [v.prop.name for v in report.verdicts if v.outcome != "holds"] == []
+    assert report.states == 1_887
+
+
+def test_a_user_that_leaves_and_comes_back_does_not_pass_one_who_waits_for_ever() -> None:
+    limits = SchedulerLimits(
+        max_kv_blocks=4, block_size=2, chunk_size=2, token_budget=2, max_batch_size=1
+    )
+    scheduler = Scheduler(limits, executor=ConstantExecutor(), weights={"A": 2})
+    for name in ("A0", "A1"):
+        scheduler.submit(a_request(name, 2, 2, "A"))
+    ended = []
+    for _ in range(10):
+        if scheduler._roster.users.get("B") is None:
+            scheduler.submit(a_request("B", 2, 1, "B"))
+        ended += [request.request_id for request in scheduler.tick()]
+    assert {"A0", "A1", "B"} <= set(ended)
