@@ -1,8 +1,6 @@
 """`batchproof compare`: policies side by side, on workloads, latency models and loads."""
 
 import json as json_text
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from cyclopts import Parameter
 
 from batchproof import __version__
 from batchproof.sched.commands.names import known
-from batchproof.sched.commands.options import WEIGHT, parse_weights
+from batchproof.sched.commands.options import WEIGHT, checked_jobs, parse_weights
 from batchproof.sched.commands.report_folder import make_folder, write_comparison
 from batchproof.sched.commands.terminal import progress_bar, until_interrupted
 from batchproof.sched.compare import Comparison, Plan
@@ -132,7 +130,7 @@ def compare(
         weights=parse_weights(weight),
     )
     _check_comparable(chosen)
-    processes = _jobs(jobs)
+    processes = checked_jobs(jobs)
     write_plots = _plot_writer(plot) if plot is not None else None
     if report is not None:
         make_folder(report)
@@ -193,14 +191,6 @@ def _loads(text: str) -> tuple[float, ...]:
         check_positive("load", load)
         loads[load] = None
     return tuple(loads)
-
-
-def _jobs(jobs: int | None) -> int:
-    if jobs is None:
-        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    if jobs < 1:
-        raise InputError(f"jobs is {jobs}, not an int of at least 1")
-    return jobs
 
 
 def _plot_writer(folder: Path) -> Callable[[Comparison], None]:

@@ -1,5 +1,7 @@
 """Options that commands share: what to run, and under what."""
 
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import isnan, nan
@@ -45,6 +47,15 @@ def parse_weights(texts: Iterable[str]) -> dict[str, float]:
             )
         weights[user_id] = plain(checked_weight(user_id, weight))
     return weights
+
+
+def checked_jobs(jobs: int | None) -> int:
+    """Return how many processes to use, all cores' if None; raise `InputError` below 1."""
+    if jobs is None:
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}, not an int of at least 1")
+    return jobs
 
 
 @dataclass(frozen=True)

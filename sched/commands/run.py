@@ -2,22 +2,30 @@
 
 import json as json_text
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from batchproof import __version__
-from batchproof.sched.commands.options import SetupOptions, WorkloadOptions, workload_facts
+from batchproof.sched.commands.options import (
+    SetupOptions,
+    WorkloadOptions,
+    checked_jobs,
+    workload_facts,
+)
 from batchproof.sched.commands.report_folder import recording_in, write_report
 from batchproof.sched.commands.terminal import Show, progress_bar, until_interrupted
 from batchproof.sched.config import Limits
 from batchproof.sched.errors import InputError
 from batchproof.sched.inference_stub import SimulatedGPU
+from batchproof.sched.isolation import isolation as slowdowns
 from batchproof.sched.prompts import PromptRing
 from batchproof.sched.recorder import Recorder, RecordingFile, header
 from batchproof.sched.report.run_table import run_table
+from batchproof.sched.request_gen import Arrival
 from batchproof.sched.run_result import run_result
 from batchproof.sched.scheduler import Scheduler
 from batchproof.sched.simulation import Setup, Simulation
@@ -52,6 +60,14 @@ def run(
     monitor: Annotated[
         bool, Parameter(help="Hold every tick against the rules; stop at the first violation.")
     ] = True,
+    isolation: Annotated[
+        bool,
+        Parameter(help="Also run each user alone; print how much slower it is.", negative=()),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        Parameter(help="Processes for --isolation; as many as there are cores if left out."),
+    ] = None,
     json: Annotated[bool, Parameter(help="Print the result as JSON.", negative=())] = False,
 ) -> int:
     """Schedule a trace, or a generated workload, to its end, and say how it went.
@@ -60,6 +76,9 @@ def run(
     """
     if report is not None and record is not None:
         raise InputError("--report DIR records the run already, in DIR: leave out --record")
+    if jobs is not None and not isolation:
+        raise InputError("--jobs is for --isolation: add it, or leave out --jobs")
+    processes = checked_jobs(jobs)
     source = workload.workload(file)
     chosen = setup.setup(limits, source, workload.seed)
     if report is not None:
@@ -73,8 +92,27 @@ def run(
     result = run_result(__version__, chosen, facts, simulation, complete=complete)
     if report is not None:
         write_report(report, result)
+    if isolation and complete:
+        again = partial(workload.workload, file)
+        result["isolation"] = _isolation(chosen, again, result["users"], processes)
+        finished = sum(user["finished"] > 0 for user in result["users"].values())
+        result["complete"] = len(result["isolation"]) == finished
     print(json_text.dumps(result, indent=2) if json else run_table(result))
     return _exit_code(result)
+
+
+def _isolation(
+    setup: Setup, again: Callable[[], Iterable[Arrival]], users: dict[str, Any], jobs: int
+) -> dict[str, Any]:
+    done = 0
+    with until_interrupted() as stop, progress_bar("alone") as show:
+
+        def finished() -> None:
+            nonlocal done
+            done += 1
+            show(done, len(users), "users")
+
+        return slowdowns(setup, again, users, jobs=jobs, stop=stop, finished=finished)
 
 
 @contextmanager

@@ -38,9 +38,25 @@ def run_table(result: Mapping[str, Any]) -> str:
     ]
     if len(result["users"]) > USERS_SHOWN:
         parts[-1] += f"\n... and {len(result['users']) - USERS_SHOWN} more users: --json has all"
+    if "isolation" in result:
+        parts.append(isolation_table(result["isolation"]))
     if not result["complete"]:
         parts.append("interrupted: these are the results so far")
     return "\n\n".join(parts)
+
+
+def isolation_table(isolation: Mapping[str, Any]) -> str:
+    """Return how much slower each user is than alone: its times over those alone."""
+    rows = [
+        (user, *(_slowdown(times) for times in compared.values()))
+        for user, compared in islice(isolation.items(), USERS_SHOWN)
+    ]
+    return number_table(("slowdown", "TTFT p50", "p99", "latency p50", "p99"), rows)
+
+
+def _slowdown(times: Mapping[str, float | None]) -> str:
+    together, alone = (_number(times[name], 3) for name in ("together_s", "alone_s"))
+    return f"{_number(times['slowdown'], 2)} = {together} / {alone}"
 
 
 def run_title(result: Mapping[str, Any]) -> str:
