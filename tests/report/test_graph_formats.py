@@ -3,6 +3,7 @@
 import io
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import networkx as nx
 import pydot
@@ -10,7 +11,7 @@ import pytest
 from support.report_samples import awkward_graph, busy_history, small_space
 
 from batchproof.sched.errors import InputError
-from batchproof.sched.report.graph import Graph, Node
+from batchproof.sched.report.graph import Edge, Graph, Node
 from batchproof.sched.report.graph_formats import FORMATS, SVG_NODES_MAX, as_dot, as_graphml, as_svg
 from batchproof.sched.report.lifecycle_graph import lifecycle_graph, request_graph, run_graph
 from batchproof.sched.report.state_graph import folded_graph, state_graph
@@ -93,6 +94,15 @@ def test_the_lifecycle_graph_is_the_table() -> None:
     assert [(edge.title, edge.source, edge.dest) for edge in graph.edges] == [
         (edge.event, edge.source, edge.dest) for edge in EDGES
     ]
+
+
+def test_a_picture_has_one_arrow_for_edges_that_say_only_their_name() -> None:
+    nodes = (Node("a", "a", "state"), Node("b", "b", "state"))
+    plain = Graph("g", "g", nodes, (Edge("a", "b", "one"), Edge("a", "b", "two")))
+    counted = replace(plain, edges=(Edge("a", "b", "one", ("3 ×",)), Edge("a", "b", "two")))
+    assert [as_svg(graph).count('class="edge') for graph in (plain, counted)] == [1, 2]
+    assert ">one" in as_svg(plain)
+    assert ">two" in as_svg(plain)
 
 
 def test_the_picture_in_the_docs_is_not_stale(pytestconfig) -> None:
