@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ENGINES ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help run test deep lint format types imports proofs tlc package coverage mutants clean
+.PHONY: help run test deep lint format types imports proofs tlc fairness package coverage mutants clean
 .PHONY: test-engines test-transformers test-vllm
 
 help:  ## List what there is to make
@@ -44,6 +44,9 @@ proofs: $(VENV)/.ready  ## Visit every reachable state of the specification, and
 tlc: $(VENV)/.ready  ## Let TLC, TLA+'s model checker, visit the same states
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tlc]'
 	$(BIN)/python -m pytest -m 'tlc and not deep' tests/tlaplus
+
+fairness: $(VENV)/.ready  ## Measure fair-lane in full, in minutes: tables, and which goals are met
+	$(BIN)/python -m batchproof.sched.bench.fairness --seeds 10 --trials 600
 
 package: $(VENV)/.ready  ## Build wheel and sdist, and test the installed wheel
 	rm -rf dist

@@ -1,4 +1,4 @@
-"""The fairness test in full: two users, random trials and equal users, as a table and JSON.
+"""The fairness test in full: two users, random trials, equal users, weights; tables and JSON.
 
 Run with `python -m batchproof.sched.bench.fairness [--seeds 10] [--trials 600] [--jobs 2]
 [--json FILE]`; the same numbers come out whatever the number of jobs.
@@ -14,15 +14,18 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from batchproof.sched.fairness import (
+    BACKLOGS,
     MODELS,
     SCENARIOS,
     Outcome,
     Workload,
+    backlog,
     capacity,
     equal_users,
     quantile,
     random_trial,
     run,
+    tokens_while_all_wait,
     ttft_ratio,
     two_users,
 )
@@ -32,6 +35,13 @@ BASE: Final = "stall-free"
 LOADS: Final = (0.9, 1.2)
 RATIO_MAX: Final = 2.0
 """How much later than alone a light user's first tokens may come."""
+THROUGHPUT_MIN: Final = 0.97
+"""How much of stall-free's throughput every run is to have."""
+SHARE_MIN: Final = 0.9
+"""How much of its share by weight a user is to get, and of its excess over it nobody more."""
+WEIGHTS: Final = {"A": 3.0, "B": 1.0}
+BACKLOG_REQUESTS: Final = {"chats": 100, "long": 60, "short": 200, "a token or few": 400}
+"""Requests for each unit of weight."""
 
 
 class Measured(NamedTuple):
@@ -64,11 +74,17 @@ def measure(seeds: int = 10, trials: int = 600, jobs: int = 1) -> dict[str, Any]
             equal_cases = [(model, load, seed) for seed in range(seeds)]
             equal[name] = _by_policy(pool.map(_equal_run, equal_cases, chunksize=1))
             progress(f"{name}: fair-lane {equal[name]['fair-lane']}")
+        shares = {}
+        for lengths in BACKLOG_REQUESTS:
+            runs = pool.map(partial(_share_run, lengths), range(seeds), chunksize=1)
+            shares[lengths] = {policy: max(run[policy] for run in runs) for policy in POLICIES[1:]}
+            progress(f"{lengths}: off their shares by at most {shares[lengths]}")
         drawn = [r for r in pool.imap(_trial_run, range(trials), chunksize=8) if r is not None]
     return {
         "seeds": seeds,
         "scenarios": scenarios,
         "equal_users": equal,
+        "off_shares": shares,
         "random_trials": {"drawn": trials, **_by_policy(drawn)} if drawn else {"drawn": trials},
     }
 
@@ -115,6 +131,17 @@ def _trial_run(seed: int) -> dict[str, Measured] | None:
     if 2 * workload.prompt_blocks("B") > workload.limits.max_kv_blocks:
         return None
     return _measured(workload, alone=True, wall_clock=False)
+
+
+def _share_run(lengths: str, seed: int) -> dict[str, float]:
+    """Return by how much of its share by weight the user that is farthest from it is off."""
+    workload = backlog(WEIGHTS, BACKLOGS[lengths], BACKLOG_REQUESTS[lengths], MODELS[2], seed)
+    off = {}
+    for policy in POLICIES[1:]:
+        tokens = tokens_while_all_wait(workload, policy)
+        per_weight = sum(tokens.values()) / sum(WEIGHTS.values())
+        off[policy] = max(abs(tokens[u] / per_weight / w - 1) for u, w in WEIGHTS.items())
+    return {policy: round(value, 4) for policy, value in off.items()}
 
 
 def _by_policy(runs: Sequence[dict[str, Measured]]) -> dict[str, Any]:
@@ -164,6 +191,31 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def goals(results: dict[str, Any]) -> str:
+    """Return what fair-lane is to do, and whether it did: a line for each goal."""
+    two_users = {name: figures["fair-lane"] for name, figures in results["scenarios"].items()}
+    every = {**two_users, **{n: f["fair-lane"] for n, f in results["equal_users"].items()}}
+    trials = results["random_trials"].get("fair-lane")
+    late = sum(figures["ratio_over_2"] for figures in two_users.values())
+    least = min(every, key=lambda name: every[name]["throughput_min"])
+    off = {name: figures["fair-lane"] for name, figures in results["off_shares"].items()}
+    farthest = max(off, key=off.__getitem__)
+    lines = [
+        (late == 0, f"first tokens of a light user at most {RATIO_MAX:g}x later than alone: {late} "
+         f"of {sum(f['runs'] for f in two_users.values())} runs over"),
+        (every[least]["throughput_min"] >= THROUGHPUT_MIN,
+         f"{THROUGHPUT_MIN:.0%} of stall-free's throughput in every run: lowest "
+         f"{every[least]['throughput_min']:.1%}, {least}"),
+        (off[farthest] <= 1 - SHARE_MIN,
+         f"within {1 - SHARE_MIN:.0%} of shares by weights of 3 and 1: at most {off[farthest]:.1%} "
+         f"off, {farthest}"),
+    ]  # fmt: skip
+    if trials is not None:
+        over = trials["ratio_over_2"]
+        lines.append((over == 0, f"the same in random trials: {over} of {trials['runs']} over"))
+    return "\n".join(f"{'met' if met else 'NOT MET'}: {text}" for met, text in lines)
+
+
 def _row(workload: str, policy: str, figures: dict[str, Any]) -> str:
     def pair(middle: str, extreme: str) -> str:
         first, second = figures[middle], figures[extreme]
@@ -190,7 +242,7 @@ def main(arguments: Sequence[str]) -> None:
             ("--seeds", 10), ("--trials", 600), ("--jobs", 2)
         ))
     )  # fmt: skip
-    print(table(results))
+    print(table(results), goals(results), sep="\n\n")
     if "--json" in options:
         with open(options["--json"], "w", encoding="utf-8") as file:
             json.dump(results, file, indent=2)

@@ -16,7 +16,7 @@ from batchproof.sched.fairness import (
 )
 from batchproof.sched.latency import LatencyModel
 
-# Seeds and trials of the ordinary suite; `python -m batchproof.sched.bench.fairness` runs all.
+# Seeds and trials of the ordinary suite; `make fairness` runs all.
 SEED = 3
 TRIALS = range(200, 216)
 
