@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from batchproof.sched.adapters.engine import STOPPED, missing_engine, warn_if_untried
 from batchproof.sched.adapters.huggingface import TRIED
 from batchproof.sched.config import Limits
-from batchproof.sched.errors import InputError
+from batchproof.sched.errors import InputError, LimitsError
 from batchproof.sched.executor import ScheduledSequence
 
 try:
@@ -43,7 +43,8 @@ class Loaded(NamedTuple):
 def load(folder: str, limits: Limits) -> Loaded:
     """Load a model and its tokenizer from a folder, without looking anywhere else.
 
-    Raises `InputError` where there is none, or one that cannot run this way.
+    Raises `InputError` where there is none, or one that cannot run this way,
+    `LimitsError` for more blocks than there is memory for.
     """
     warn_if_untried("transformers", transformers.__version__, TRIED)
     try:
@@ -98,7 +99,8 @@ class PagedModel:
     All that it keeps of a request is in the blocks of its block table, so there is
     nothing to tell it of a request that ends or is preempted. `stops` are the
     tokens that end a request, the first of which it answers for any. Raises
-    `InputError` for a model that cannot run this way.
+    `InputError` for a model that cannot run this way, `LimitsError` for more blocks
+    than there is memory for.
     """
 
     def __init__(
@@ -112,11 +114,7 @@ class PagedModel:
         # Only the last position's logits are wanted, where the model can leave out the others.
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
         self._cache_argument = "cache" if "cache" in known else "past_key_values"
-        slots = limits.max_kv_blocks * limits.block_size
-        self._memory = [
-            tuple(states.new_zeros(slots, *states.shape[1::2]) for states in layer)
-            for layer in self._try_out(name)
-        ]
+        self._memory = self._reserve(limits, self._try_out(name))
         """Keys and values of each layer, by slot: block times `block_size` plus place in it."""
 
     def now(self) -> float:
@@ -170,6 +168,22 @@ class PagedModel:
         blocks = torch.tensor(list(block_table))
         places = torch.arange(tokens)
         return blocks[places // self._block_size] * self._block_size + places % self._block_size
+
+    @staticmethod
+    def _reserve(limits: Limits, of_one_token: Sequence[tuple[Any, Any]]) -> list[list[Any]]:
+        """Return memory for all blocks, shaped as what the layers made of one token."""
+        slots = limits.max_kv_blocks * limits.block_size
+        try:
+            return [
+                [states.new_zeros(slots, *states.shape[1::2]) for states in layer]
+                for layer in of_one_token
+            ]
+        except RuntimeError as error:
+            token = sum(states.nbytes for layer in of_one_token for states in layer)
+            raise LimitsError(
+                f"limits: {limits.max_kv_blocks} blocks of {limits.block_size} tokens of {token} "
+                f"bytes do not fit in memory ({str(error).partition('.')[0]}): use fewer"
+            ) from None
 
     def _try_out(self, name: str) -> list[tuple[Any, Any]]:
         """Run one token, and return the keys and values that each layer made of it."""

@@ -6,7 +6,7 @@ What it schedules is not changed; a `Watch` is told of it in batchproof's words.
 
 # pyright: reportMissingImports=false
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from batchproof.sched.adapters.engine import missing_engine, refuse_options
@@ -76,11 +76,10 @@ class Watched(Scheduler):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget everything, for a new generation loop: what is live ends with the old one."""
+        # What failed gave its blocks back, whatever came of the batch that is out.
+        self._cancel([i for i, s in self._watched.items() if s.status == RequestStatus.FAILED])
         self._complete()
-        for request_id in self._watched:
-            self.watch.cancelled(request_id)
-        self._watched.clear()
-        self._blocks_known.clear()
+        self._cancel(list(self._watched))
         super().reset()
 
     def add_waiting_request(self, state: RequestState) -> None:
@@ -135,20 +134,23 @@ class Watched(Scheduler):  # type: ignore[misc]
         """Tell what came of the last batch, and of what is cancelled; the engine calls it first."""
         self._complete()
         cancelled: list[RequestState] = super().clear_cancelled_requests()
-        for state in cancelled:
-            self._forget(state.request_id)
-            self.watch.cancelled(state.request_id)
+        self._cancel([state.request_id for state in cancelled])
         return cancelled
+
+    def _cancel(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self._forget(request_id)
+            self.watch.cancelled(request_id)
 
     def _complete(self) -> None:
         """Tell what came of the batch that is out, now that the engine has run it."""
-        tokens, ended, failed = {}, {}, []
+        tokens, ended = {}, {}
         for share, generated_before in self._batch:
             state = share.state
+            if state.status == RequestStatus.FAILED:
+                continue
             if len(state.generated_tokens) > generated_before:
                 tokens[state.request_id] = state.generated_tokens[-1]
-            elif state.status == RequestStatus.FAILED:
-                failed.append(state.request_id)
             elif share.has_new_token:
                 raise LimitsError(
                     "transformers: a batch is asked for before the tokens of the last one are "
@@ -159,11 +161,9 @@ class Watched(Scheduler):  # type: ignore[misc]
         pool = self.cache.pool
         free = pool.count_free_blocks(self._allocator.index)
         free += pool.num_free_sectors * self._allocator.blocks_per_sector
-        for request_id in failed:
-            self.watch.cancelled(request_id)
         self.watch.ran(tokens, ended, free)
         self._batch = []
-        for request_id in (*ended, *failed):
+        for request_id in ended:
             self._forget(request_id)
 
     def _forget(self, request_id: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,8 @@ def test_what_is_loaded_says_what_the_model_knows(folder) -> None:
 
 @pytest.fixture(scope="module")
 def service(folder) -> Iterator[RunningService]:
-    with running(LIMITS, model=load_model(folder, Setup(LIMITS)), monitor=True) as service:
+    limits = replace(LIMITS, eos_token=5)  # the model's own takes its place
+    with running(limits, model=load_model(folder, Setup(limits)), monitor=True) as service:
         yield service
 
 
@@ -251,6 +253,12 @@ def test_what_the_model_cannot_answer_is_refused(client, folder, asked, message)
 def test_options_of_the_simulated_gpu_are_refused(folder, options, name, capsys) -> None:
     assert run_cli(["serve", "--model", folder, *options]) == 2
     assert f"{name} is for the simulated GPU only" in capsys.readouterr().err
+
+
+def test_more_blocks_than_there_is_memory_for_are_refused(folder, capsys) -> None:
+    assert run_cli(["serve", "--model", folder, "--max-kv-blocks", str(2**40)]) == 2
+    message = capsys.readouterr().err
+    assert "1099511627776 blocks of 16 tokens of 1024 bytes do not fit in memory" in message
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path, capsys) -> None:

@@ -150,6 +150,36 @@ def test_a_cancelled_request_is_heard_of_and_a_second_session_goes_on() -> None:
     assert watch.monitor.live == 0
 
 
+@pytest.mark.parametrize("how", ["hard stop", "failed batch"])
+def test_what_is_live_at_the_end_of_a_session_ends_with_it(monkeypatch, how) -> None:
+    endless = Ask("endless", "ann", [5] * 40, 300)
+    with running(llama(), config(), eos_token_id=-1) as manager:
+        manager.start()
+        manager.add_request(endless.prompt, request_id="endless", max_new_tokens=300,
+                            streaming=True)  # fmt: skip
+        while not manager.get_result(timeout=1):
+            pass
+        processor = manager.batch_processor
+        watch = processor.scheduler.watch
+        if how == "failed batch":
+            monkeypatch.setattr(processor, "_generation_step", broken_step)
+            manager.join(0)
+            monkeypatch.undo()
+        assert watch.monitor.live == 1
+        manager.stop(block=True, keep_for_next_session=True, hard_stop=True)
+        manager.start()
+        submit(manager, [endless._replace(request_id="later", max_tokens=3)])
+        while endings(manager, 1)[0].request_id != "later":
+            pass
+        assert manager.batch_processor.scheduler.watch is watch
+    assert watch.violations == []
+    assert watch.monitor.live == 0
+
+
+def broken_step(_model: Any) -> None:
+    raise RuntimeError("the model failed")
+
+
 def test_a_request_without_a_limit_is_watched_up_to_the_whole_cache(model) -> None:
     with running(model, config(), max_new_tokens=None, eos_token_id=-1) as manager:
         manager.add_request([5, 6, 7], request_id="endless", streaming=True)
