@@ -236,7 +236,7 @@ class Draft:
                 break
         else:
             return
-        for user in self.users.by_load:
+        for user in self.users.by_load:  # pragma: no branch - blocked's own user ends it
             if not self.is_heavier(blocked, user):
                 return
             if user.user_id in self._losers:

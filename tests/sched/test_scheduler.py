@@ -20,6 +20,7 @@ from support.state_dump import dump
 
 from batchproof import Limits, Scheduler
 from batchproof.sched.errors import LimitsError
+from batchproof.sched.monitor import Monitor
 from batchproof.sched.policy import Plan, make_policy
 
 
@@ -283,6 +284,19 @@ class TestMaking:
         assert scheduler.monitor is None
         scheduler.submit(a_request(max_tokens=1))
         assert len(scheduler.tick()) == 1
+
+    def test_a_monitor_of_ones_own_is_the_one_that_is_told(self) -> None:
+        monitor = Monitor(SMALL, on_violation="record")
+        scheduler = Scheduler(SMALL, executor=ConstantExecutor(), monitor=monitor)
+        scheduler.submit(a_request())
+        scheduler.tick()
+        assert scheduler.monitor is monitor
+        assert monitor.ticks == 1
+
+    def test_the_monitor_that_it_makes_knows_how_the_policy_admits(self) -> None:
+        scheduler = Scheduler(SMALL, make_policy("static", "guaranteed_no_evict"), monitor=True)
+        assert scheduler.monitor is not None
+        assert scheduler.monitor.admission == "guaranteed_no_evict"
 
     def test_the_simulated_gpu_that_it_makes_has_its_limits(self) -> None:
         assert Scheduler(SMALL).executor.limits is SMALL  # type: ignore[attr-defined]
