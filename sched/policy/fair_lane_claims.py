@@ -77,10 +77,11 @@ def lane_share_is_kept(lane_ticks: Iterable[tuple[Work, Work]]) -> bool:
 def first_token_ticks_max(prompt: int, older: int, limits: Limits) -> int:
     """Ticks to first token: the most from a light user's submission to its first token.
 
-    For the lightest user with a request waiting for its first token, someone
-    heavier, credit left, and memory for its prompts in what is free and what the
-    heavier users' requests but their oldest hold. `older` is what its side's older prompts have
-    still to feed; they must be fewer than the seats, and the budget more than a chunk.
+    For the lightest user, by load over weight, with a request waiting for its first
+    token, someone heavier, credit left, and memory for its prompts beside what its
+    side holds and the oldest request of each heavier user, which may grow. `older` is
+    what its side's older prompts have still to feed; they must be fewer than the seats,
+    and the budget more than a chunk.
     One tick more than the chunks need: in the first, memory may go to one who asked before.
     """
     short = older // (limits.token_budget - limits.chunk_size + 1)
