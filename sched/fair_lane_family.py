@@ -49,8 +49,7 @@ class FairSize:
 
     def model(self) -> UnderPolicy:
         """Return fair-lane, with these terms, on the specification."""
-        admission: Any = self.system.admission
-        policy = FairLane(admission, terms=self.terms)
+        policy = FairLane(self.system.admission, terms=self.terms)
         return UnderPolicy(system=self.system, policy=policy, weights=self.weights)
 
 

@@ -54,7 +54,7 @@ class FairLane:
     def __init__(
         self, admission: Admission = "max_utilization", *, terms: Terms | None = None
     ) -> None:
-        self.admission = admission
+        self.admission: Admission = admission
         self._limits: Limits | None = None
         self._given = terms
         """None: the terms follow from the limits."""
