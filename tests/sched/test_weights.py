@@ -92,6 +92,21 @@ def test_a_snapshot_has_the_weights_of_those_who_are_away_too() -> None:
     assert again.snapshot() == data
 
 
+@pytest.mark.parametrize("policy", ["fair-lane", "vtc"])
+def test_a_restored_scheduler_goes_on_as_the_other_under_weights(policy: str) -> None:
+    scheduler = Scheduler(policy=policy, executor=ConstantExecutor(), weights={"u1": 3, "u2": 0.3})
+    for number in range(60):
+        scheduler.submit(a_request(f"r{number}", 100 + number, 60, f"u{number % 3}"))
+    for _ in range(40):
+        scheduler.tick()
+    data = json.loads(json.dumps(scheduler.snapshot()))
+    again = Scheduler.restore(data, executor=ConstantExecutor())
+    while scheduler.has_active():
+        ended = [request.request_id for request in scheduler.tick()]
+        assert [request.request_id for request in again.tick()] == ended
+    assert not again.has_active()
+
+
 def test_a_cost_is_over_the_weight_and_exact_where_weights_are_equal() -> None:
     assert fair_cost(7, users=3, weight_sum=6, weight=2) == 7
     assert fair_cost(6, users=2, weight_sum=4, weight=3) == 4
