@@ -184,11 +184,12 @@ def test_a_request_without_a_limit_is_watched_up_to_the_whole_cache(model) -> No
     with running(model, config(), max_new_tokens=None, eos_token_id=-1) as manager:
         manager.add_request([5, 6, 7], request_id="endless", streaming=True)
         manager.start()
-        while not manager.get_result(timeout=1):
+        while len(manager.get_result(timeout=60).generated_tokens) < 50:
             pass
         manager.cancel_request("endless")
         watch = manager.batch_processor.scheduler.watch
     assert watch.violations == []
+    assert watch.tokens_fed >= 3 + 49
 
 
 def test_shared_blocks_cannot_be_watched(model) -> None:
