@@ -24,7 +24,7 @@ from mutants.survey import Site, Survey
 
 SECONDS_MAX: Final = 4
 """The quickest tests that call a function judge its mutants, until they have taken so long."""
-SPARE_SECONDS, SLOWER = 10, 3
+SPARE_SECONDS, SLOWER = 5, 3
 """A mutant with which tests take so many times as long, and the spare, is caught by that."""
 NOT_TAKEN: Final = 77
 """The exit code of a fork whose code cannot take the mutant."""

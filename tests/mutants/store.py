@@ -26,22 +26,22 @@ class Store:
         folder.mkdir(exist_ok=True)
         self._outcomes = folder / "outcomes.jsonl"
         self._surveys = folder / "survey.json"
-        self._caught: dict[str, Outcome] = {}
+        self._known: dict[str, Outcome] = {}
         if self._outcomes.exists():
             for line in self._outcomes.read_text().splitlines():
                 name, outcome = json.loads(line)[:2]
-                if outcome != "survived":
-                    self._caught[name] = outcome
+                self._known[name] = outcome
 
     def outcome(self, mutant: Mutant) -> Outcome | None:
-        """Return what became of this very mutant, if it was caught before."""
-        return self._caught.get(digest(mutant.source))
+        """Return what became of this very mutant when it was judged last, if it was."""
+        return self._known.get(digest(mutant.source))
 
     def add(self, mutant: Mutant, outcome: Outcome, by: str) -> None:
         """Keep an outcome, and the test that failed first."""
         with self._outcomes.open("a") as lines:
             said = [digest(mutant.source), outcome, mutant.file, *mutant.key, by]
             print(json.dumps(said), file=lines)
+        self._known[said[0]] = outcome
 
     def survey(self, tests: dict[str, str]) -> Survey:
         """Return the survey of the tests in the files that are as they were: path -> text."""

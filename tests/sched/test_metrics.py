@@ -156,6 +156,23 @@ class TestTimes:
         assert scheduler.stats()["tbt_s"]["max"] == longest
         assert scheduler.stats()["tbt_s"]["p50"] == 1
 
+    def test_where_decodes_take_turns_each_gap_is_counted_once_and_in_full(self) -> None:
+        limits = Limits(token_budget=2, block_size=64, chunk_size=2)
+        executor = ConstantExecutor()
+        scheduler = Scheduler(limits, "prefill-first", executor)
+        requests = submitted(scheduler, (a_request(name, 1, 5) for name in "abcd"))
+        times: dict[str, list[float]] = {request.request_id: [] for request in requests}
+        while scheduler.has_active():
+            before = {request.request_id: len(request.generated) for request in requests}
+            scheduler.tick()
+            for request in requests:
+                if len(request.generated) > before[request.request_id]:
+                    times[request.request_id].append(executor.now())
+        gaps = [b - a for line in times.values() for a, b in itertools.pairwise(line)]
+        counted = scheduler.snapshot()["metrics"]["quantiles"]["tbt"]
+        assert max(gaps) > 1, "some wait for their turn"
+        assert (counted["count"], counted["total"], counted["max"]) == (16, sum(gaps), max(gaps))
+
     def test_of_a_single_token_there_is_no_gap(self) -> None:
         scheduler = by_the_second()
         scheduler.submit(a_request(max_tokens=1))
