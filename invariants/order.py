@@ -21,14 +21,12 @@ def order_is_of_places(system: System, before: State, event: Event, after: State
     owners = [system.requests[request].user for request in (*expected, event.request)]
     if [system.requests[request].user for request in found] != owners:
         return False
-    users = sorted(set(owners))
-    return [_own(system, found, user, event.request) for user in users] == [
-        _own(system, expected, user, event.request) for user in users
-    ]
+    others = [request for request in found if request != event.request]
+    return all(_own(system, others, user) == _own(system, expected, user) for user in set(owners))
 
 
-def _own(system: System, requests: list[int], user: int, but: int) -> list[int]:
-    return [i for i in requests if system.requests[i].user == user and i != but]
+def _own(system: System, requests: list[int], user: int) -> list[int]:
+    return [request for request in requests if system.requests[request].user == user]
 
 
 def passed_for_cause(system: System, before: State, event: Event, after: State) -> bool:

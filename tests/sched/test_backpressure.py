@@ -3,12 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.builders import SMALL, a_request, a_scheduler, run_to_end, submitted
 
 import batchproof
-from batchproof import QueueFullError, Request, Scheduler
+from batchproof import Limits, QueueFullError, Request, Scheduler
 from batchproof.sched.cli import run_cli
 from batchproof.sched.errors import DuplicateRequestError, InvalidRequestError, RequestError
+from batchproof.sched.monitor_facts import Account
+from batchproof.sched.monitor_queue import WaitingAccounts
 
 
 def a_bounded(**bounds: int) -> Scheduler:
@@ -60,6 +64,70 @@ def test_what_no_queue_could_hold_is_told_so() -> None:
     with pytest.raises(QueueFullError, match="not even an empty queue has room") as refusal:
         sched.submit(a_request("long", 5))
     assert refusal.value.is_for_ever
+
+
+def test_every_bound_that_is_set_counts() -> None:
+    sched = a_bounded(max_waiting_requests=9, max_waiting_tokens=9, max_waiting_tokens_per_user=5)
+    sched.submit(a_request("a", 5))
+    with pytest.raises(QueueFullError) as refusal:
+        sched.submit(a_request("b", 1))
+    assert refusal.value.limit == "max_waiting_tokens_per_user"
+    sched.submit(a_request("b", 4, user="v"))
+    with pytest.raises(QueueFullError) as refusal:
+        sched.submit(a_request("c", 1, user="w"))
+    assert refusal.value.limit == "max_waiting_tokens"
+
+
+def test_what_an_empty_queue_would_just_hold_may_be_tried_again() -> None:
+    sched = a_bounded(max_waiting_tokens=7)
+    sched.submit(a_request("a", 1))
+    with pytest.raises(QueueFullError, match="try again") as refusal:
+        sched.submit(a_request("b", 7))
+    assert not refusal.value.is_for_ever
+
+
+BOUNDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_waiting_requests": st.integers(1, 6),
+        "max_waiting_tokens": st.integers(1, 20),
+        "max_waiting_requests_per_user": st.integers(1, 4),
+        "max_waiting_tokens_per_user": st.integers(1, 12),
+    },
+)
+
+
+@given(
+    BOUNDS,
+    st.lists(st.tuples(st.sampled_from("uv"), st.integers(1, 6), st.booleans()), max_size=20),
+)
+def test_the_monitors_account_of_the_queue_is_what_one_finds_by_counting(bounds, steps) -> None:
+    queue = WaitingAccounts(Limits(**bounds))
+    waiting: list[Account] = []
+    for number, (user, prompt, leaves) in enumerate(steps):
+        own = [one for one in waiting if one.user == user]
+        would_be = {
+            "max_waiting_requests": len(waiting) + 1,
+            "max_waiting_tokens": sum(_context(one) for one in waiting) + prompt,
+            "max_waiting_requests_per_user": len(own) + 1,
+            "max_waiting_tokens_per_user": sum(_context(one) for one in own) + prompt,
+        }
+        has_room = all(would_be[name] <= most for name, most in bounds.items())
+        assert queue.has_room(user, prompt) == has_room
+        account = Account(user, prompt, 9, number)
+        account.generated = number % 3
+        assert queue.is_first(account) == (not own)
+        queue.remove(account)  # it is not there: nothing happens
+        if leaves and waiting:
+            gone = waiting.pop(prompt % len(waiting))
+            queue.remove(gone)
+        else:
+            queue.add(account)
+            waiting.append(account)
+
+
+def _context(account: Account) -> int:
+    return account.prompt + account.generated
 
 
 def test_an_admission_a_cancellation_and_nothing_else_makes_room() -> None:

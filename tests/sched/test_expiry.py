@@ -136,11 +136,35 @@ def test_who_was_admitted_in_time_and_has_no_deadline_never_expires_after_a_rest
     assert not sched._expiry
 
 
+def waiting_until(deadline: float, number: int = 0) -> LiveRequest:
+    request = timed(f"r{number}", deadline_s=deadline)
+    request.phase = "waiting"
+    return LiveRequest(request, [1], number, 0.0)  # type: ignore[arg-type]
+
+
 def test_the_entry_of_who_has_ended_meanwhile_is_passed_over() -> None:
-    sched = a_scheduler()
-    submitted(sched, [timed("gone", deadline_s=1.5), timed("stays", 3, 9, deadline_s=2.5)])
-    assert sched.cancel("gone")
-    assert ends(run_to_end(sched)) == [("stays", "expired")]
+    expiry, gone, stays = Expiry(), waiting_until(1.5), waiting_until(2.5)
+    expiry.enter(gone)
+    expiry.enter(stays)
+    expiry.forget(gone)
+    assert expiry.next_due(3.0) is stays
+    assert expiry.next_due(3.0) is None
+
+
+def test_entries_of_ended_requests_are_dropped_in_time_and_the_order_stays() -> None:
+    expiry = Expiry()
+    sequences = [waiting_until(float(n * 37 % 100 + 1), n) for n in range(100)]
+    for sequence in sequences:
+        expiry.enter(sequence)
+    for sequence in sequences[::2] + sequences[1::4]:
+        expiry.forget(sequence)
+        assert len(expiry._heap) <= 2 * len(expiry._timed) + 16
+    left = []
+    while (sequence := expiry.next_due(1e9)) is not None:
+        left.append(sequence.deadline_s)
+        expiry.forget(sequence)
+    assert left == sorted(s.deadline_s for s in sequences[3::4])
+    assert len(left) == 25
 
 
 def test_patience_runs_from_the_submission_that_was_told() -> None:

@@ -194,17 +194,21 @@ def heard(*requests: tuple[str, int, int], max_passes: int = 2) -> Monitor:
 
 
 WRONG = {
-    "an equal": [("a", 1, 0), ("b", 1, 1)],
-    "a more urgent one": [("a", 2, 0), ("b", 1, 1)],
-    "more than there are": [("a", 0, 0), ("b", 1, 2)],
-    "one too often": [("a", 0, 0), ("b", 1, 1), ("c", 2, 2), ("d", 3, 3)],
+    "an equal": ([("a", 1, 0), ("b", 1, 1)], "passes one of priority 1, its own is 1"),
+    "a more urgent one": ([("a", 2, 0), ("b", 1, 1)], "passes one of priority 2, its own is 1"),
+    "more than there are": ([("a", 0, 0), ("b", 1, 2)], "passes 2 of its user, 1 wait"),
+    "one too often": (
+        [("a", 0, 0), ("b", 1, 1), ("c", 2, 2), ("d", 3, 3)],
+        "passes one that was passed 2 times, 2 may be",
+    ),
 }
 
 
-@pytest.mark.parametrize("requests", WRONG.values(), ids=WRONG)
-def test_a_monitor_names_who_passes_whom_it_may_not(requests: Any) -> None:
+@pytest.mark.parametrize(("requests", "says"), WRONG.values(), ids=WRONG)
+def test_a_monitor_names_who_passes_whom_it_may_not(requests: Any, says: str) -> None:
     monitor = heard(*requests)
     assert [found.property for found in monitor.violations] == ["passed-for-cause"]
+    assert says in monitor.violations[0].detail
     assert replay(json.loads(json.dumps(monitor.report()))) == monitor.violations
 
 

@@ -23,7 +23,8 @@ class WaitingLine(RuleBasedStateMachine):
 
     @rule(user=st.sampled_from("abc"))
     def submit(self, user: str) -> None:
-        sequence = Sequence(a_request(user=user), (1,), self.submissions, 0.0)
+        prompt = (1,) * (self.submissions % 5 + 1)
+        sequence = Sequence(a_request(user=user), prompt, self.submissions, 0.0)
         self.submissions += 1
         self.queue.append(sequence)
         self.waiting.append(sequence)
@@ -59,6 +60,11 @@ class WaitingLine(RuleBasedStateMachine):
         expected = sorted(self.waiting, key=lambda seq: seq.number)
         assert list(self.queue) == expected
         assert len(self.queue) == len(expected)
+        assert self.queue.tokens == sum(seq.context_len for seq in expected)
+        assert {user: line.tokens for user, line in self.queue.by_user.items()} == {
+            user: sum(seq.context_len for seq in expected if seq.user_id == user)
+            for user in self.queue.by_user
+        }
 
     @invariant()
     def each_user_has_a_line_of_the_same_order_and_nobody_an_empty_one(self) -> None:
