@@ -22,7 +22,7 @@ from mutants.fork import in_fork, run_session
 from mutants.mutation import IMPORT_TIME, Mutant
 from mutants.survey import Site, Survey
 
-SECONDS_MAX: Final = 4
+SECONDS_MAX: Final = 20
 """The quickest tests that call a function judge its mutants, until they have taken so long."""
 SPARE_SECONDS, SLOWER = 5, 3
 """A mutant with which tests take so many times as long, and the spare, is caught by that."""

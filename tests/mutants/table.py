@@ -132,7 +132,8 @@ def main() -> int:
     for key, mutant in survivors.items():
         if key not in known:
             print(f"open: {described(mutant)}")
-    stale = [key for key in known if key[0] in targets and key not in survivors]
+    unjudged = {(m.file, *m.key) for m, outcome in found.items() if outcome is None}
+    stale = [key for key in known if key[0] in targets and key not in survivors.keys() | unjudged]
     for key in stale:
         print(f"stale: the reason for {key}: no such mutant survives")
     if not options.files:

@@ -175,5 +175,6 @@ def test_a_restored_scheduler_tells_its_observer_what_happens_from_then_on() -> 
     recorder = Recorder()
     sched = Scheduler.restore(busy_scheduler().snapshot(), observer=recorder, memory_lost=True)
     sched.tick()
+    assert sched.monitor is None, "it was not asked for"
     assert len(recorder.log) == 1
     assert "admit" in {what for _, _, what in recorder.events}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batchproof.sched.policy.service import Debts, least_served, summed
+from batchproof.sched.policy.service import UNIT, Debts, least_served, summed
 
 
 def waiting(*users: str) -> Any:
@@ -86,3 +86,7 @@ def test_of_equal_counts_whoever_holds_less_is_next_as_admissions_add_up() -> No
     assert list(free_of_charge) == [first, other, second]
     charged = least_served(view, {"a": 0, "b": 3}, lambda candidate: 2)
     assert list(charged) == [first, second, other]
+
+
+def test_service_is_divided_by_whole_weights_without_a_rest() -> None:
+    assert [UNIT % weight for weight in range(1, 17)] == [0] * 16
