@@ -63,6 +63,10 @@ _HEAVY_BESIDE_LIGHT: Final = System(
     (*(Request(0, prompt=1, max_tokens=3) for _ in range(3)), Request(1, prompt=2, max_tokens=1)),
     cancels=False,
 )
+_ONE_SEAT: Final = System(
+    Limits(max_kv_blocks=3, block_size=2, chunk_size=2, token_budget=3, max_batch_size=1),
+    (Request(0, prompt=1, max_tokens=3), Request(0, 1, 3), Request(1, 1, 3)),
+)
 
 FAIR_SIZES: Final = {
     "three-users": FairSize(
@@ -73,6 +77,9 @@ FAIR_SIZES: Final = {
         _HEAVY_BESIDE_LIGHT,
         _TERMS._replace(heavier=3, purse=1),
         3_113,
+    ),
+    "one-seat": FairSize(
+        "a lane brings in a decode more than the one seat has room for", _ONE_SEAT, _TERMS, 2_912
     ),
     "weights": FairSize(
         "the bound users, one of whom has twice the weight of the other",

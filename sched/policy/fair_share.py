@@ -191,10 +191,23 @@ class Draft:
     # Growth
 
     def grow(self) -> None:
-        """Give each decode at a block boundary its block, oldest first, preempting if need be."""
+        """Give each decode at a block boundary its block, oldest first, preempting if need be.
+
+        Where more decode than fit into the batch, the seat of one that is preempted goes to the
+        next, which may have to grow in turn.
+        """
+        everyone, seats = self.view.decoding, len(self.decode)
+        self._grow_chosen()
+        while self.lost and seats < len(everyone):
+            chosen, self.decode = self.decode, self.left(everyone)[:seats]
+            if self.decode == chosen:
+                return
+            self._grow_chosen()
+
+    def _grow_chosen(self) -> None:
         growing: Iterable[Candidate] = self.view.growing
         if growing and self.decode is not self.view.decoding:
-            chosen = {candidate.number for candidate in self.decode}
+            chosen = {candidate.number for candidate in self.decode} - self._grown
             growing = [candidate for candidate in growing if candidate.number in chosen]
         for candidate in growing:
             while not self.free and candidate.number not in self.lost:

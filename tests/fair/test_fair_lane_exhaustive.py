@@ -23,7 +23,7 @@ from batchproof.spec.bounds import SIZES
 from batchproof.spec.checker import Limits, Report, check
 from batchproof.spec.property import Property
 
-QUICK = "heavy-beside-light"
+QUICK = ("heavy-beside-light", "one-seat")
 
 
 def run(bound_name: str, *names: str, states_max: int | None = None) -> Report:
@@ -42,12 +42,13 @@ def everything_holds(bound: str) -> None:
     assert report.states == FAIR_SIZES[bound].states
 
 
-def test_all_that_is_claimed_holds_beside_a_heavy_user() -> None:
-    everything_holds(QUICK)
+@pytest.mark.parametrize("bound", QUICK)
+def test_all_that_is_claimed_holds_beside_a_heavy_user_and_with_one_seat(bound: str) -> None:
+    everything_holds(bound)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("bound", [name for name in FAIR_SIZES if name != QUICK])
+@pytest.mark.parametrize("bound", [name for name in FAIR_SIZES if name not in QUICK])
 def test_all_that_is_claimed_holds_with_three_users_and_with_weights(bound: str) -> None:
     everything_holds(bound)
 
@@ -77,7 +78,15 @@ def test_a_head_that_goes_before_others_is_seen(monkeypatch: pytest.MonkeyPatch)
         return (c for c in user.residents if c.number not in draft.lost)
 
     monkeypatch.setattr(fair_share.Draft, "_followers", oldest_first)
-    assert run(QUICK, "heads-go-last")["heads-go-last"].outcome == "violated"
+    assert run(QUICK[0], "heads-go-last")["heads-go-last"].outcome == "violated"
+
+
+def test_a_seat_that_nobody_takes_over_leaves_a_batch_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fair_share.Draft, "grow", fair_share.Draft._grow_chosen)
+    report = run("one-seat", "tick-feeds", states_max=4_000)
+    assert report["tick-feeds"].outcome == "violated"
 
 
 def test_the_scheduler_under_weights_keeps_to_the_specification_and_starves_nobody() -> None:
