@@ -233,6 +233,21 @@ class TestCredit:
         credit.left("a")
         assert credit.of("b") == 9
 
+    def test_what_came_back_before_it_was_spent_does_not_come_back_again(self) -> None:
+        credit = Credit(cap=10, purse=30)
+        credit.spend("a", 7)
+        credit.refill(each=2, purse=0)
+        credit.spend("a", 1)
+        credit.refill(each=1, purse=0)
+        assert credit.of("a") == 5
+
+    def test_the_purse_is_never_more_than_full(self) -> None:
+        credit = Credit(cap=10, purse=10)
+        credit.spend("a", 1)
+        credit.refill(each=0, purse=5)
+        credit.left("a")
+        assert credit.of("b") == 10
+
     def test_it_comes_back_from_its_state(self) -> None:
         credit = Credit(cap=10, purse=30)
         credit.spend("a", 7)

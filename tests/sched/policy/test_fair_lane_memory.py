@@ -1,0 +1,101 @@
+"""What fair-lane remembers of a tick, by examples: credit, times and service."""
+
+from typing import Any
+
+import pytest
+from support.builders import ConstantExecutor, a_request, submitted
+from support.core_checks import Recorder
+
+from batchproof import Limits, Scheduler
+from batchproof.sched.policy.fair_lane import FairLane
+
+LIMITS = Limits(
+    max_kv_blocks=32, block_size=4, chunk_size=8, token_budget=32, max_batch_size=16
+)  # fmt: skip
+
+
+class Stage:
+    """A has decoded for some ticks, of a second each."""
+
+    def __init__(self, heavy: int = 8, weights: dict[str, float] | None = None) -> None:
+        self.policy, self.recorder = FairLane(), Recorder()
+        self.scheduler = Scheduler(
+            LIMITS, self.policy, ConstantExecutor(), observer=self.recorder, weights=weights
+        )
+        self.submit("A", 8, 60, heavy)
+        self.tick(4)
+
+    def submit(self, user: str, prompt: int, output: int, count: int = 1) -> None:
+        names = [f"{user}{n}" for n in range(count)]
+        submitted(self.scheduler, [a_request(name, prompt, output, user) for name in names])
+
+    def tick(self, count: int = 1) -> dict[str, int]:
+        for _ in range(count):
+            self.scheduler.tick()
+        return self.recorder.log[-1]
+
+    @property
+    def state(self) -> Any:
+        return self.policy.state()
+
+
+def test_a_lane_tick_costs_a_credit_and_any_other_brings_back_a_quarter_among_all() -> None:
+    stage = Stage()
+    terms = stage.policy.terms
+    full = terms.lane_ticks * terms.credit
+    assert stage.policy.credit_of("B") == full
+    stage.submit("B", 24, 60)
+    stage.tick(3)
+    assert stage.policy.credit_of("B") == full - 3 * terms.credit
+    assert stage.policy.credit_of("A") == full
+    _, _, lent, _ = stage.state[0]
+    assert lent == full, "what B began with"
+    stage.tick()
+    assert stage.policy.credit_of("B") == full - 3 * terms.credit + terms.credit // 8
+    _, _, lent, _ = stage.state[0]
+    assert lent == full - terms.credit // 4
+
+
+def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
+    stage = Stage()
+    stage.submit("B", 24, 2)
+    stage.tick(2)
+    assert stage.state[4][-2:] == ((8, 1, 10**9), (9, 2, 10**9))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "token", "sequence", "decodes"),
+    [(1000, 10, 5, 7), (1000, 10, 50, 4), (10, 1, 100, 0)],
+)
+def test_where_times_are_known_the_lane_takes_decodes_until_it_is_a_quarter_longer(
+    fixed: int, token: int, sequence: int, decodes: int
+) -> None:
+    stage = Stage()
+    sizes = [(n, s) for s in range(1, 17) for n in (s, 3 * s + 5)]
+    seen = [(n, s, fixed + token * n + sequence * s) for n, s in sizes]
+    stage.policy.restore((*stage.state[:4], tuple(seen)))
+    stage.submit("B", 24, 2)
+    # A7 has given up its memory for B0.
+    assert stage.tick() == {"B0": 8, **{f"A{n}": 1 for n in range(decodes)}}
+
+
+def test_beside_the_lane_its_own_users_decodes_go_first() -> None:
+    stage = Stage()
+    stage.submit("B", 8, 60)
+    assert stage.tick() == {"B0": 8}
+    stage.scheduler.submit(a_request("B9", 8, 60, "B"))
+    assert stage.tick() == {"B9": 8, "B0": 1}
+
+
+def test_what_users_were_served_is_forgotten_with_them_and_where_weights_are_equal() -> None:
+    stage = Stage(heavy=60, weights={"C": 2})
+    stage.submit("C", 8, 60, 30)
+    stage.submit("B", 8, 3)
+    stage.tick()
+    assert {user for user, _ in stage.state[3]} == {"A", "B", "C"}
+    while "B" in stage.scheduler._roster.users:
+        stage.tick()
+    assert {user for user, _ in stage.state[3]} == {"A", "C"}
+    stage.scheduler.set_weight("C", 1)
+    stage.tick()
+    assert stage.state[3] == ()
