@@ -268,6 +268,21 @@ class TestTickTime:
         assert fit is not None
         assert fit.time(500, 10) / fit.time(10, 1) == pytest.approx(25 / 6.2, rel=1e-3)
 
+    @pytest.mark.parametrize(("noise", "is_trusted"), [(200, True), (201, False)])
+    def test_it_says_nothing_where_the_error_is_more_than_a_twentieth_of_the_time(
+        self, noise: int, is_trusted: bool
+    ) -> None:
+        # Noise in a quarter of the ticks: by root mean square, half of it. The mean time is 2,000.
+        ticks = [
+            (n, s, 1000 + 30 * n + 200 * s + sign * noise * (n == 30 and s == 3))
+            for n in (10, 30)
+            for s in (1, 3)
+            for sign in (1, -1, 1, -1)
+        ]
+        times = TickTime()
+        times.restore(ticks)
+        assert (times.fit(3) is not None) == is_trusted
+
     def test_it_says_nothing_of_ticks_that_do_not_tell_tokens_from_sequences(self) -> None:
         times = TickTime()
         for index in range(40):

@@ -64,3 +64,10 @@ def test_a_tick_that_fails_charges_nobody() -> None:
     assert policy.state() == before
     scheduler.tick()
     assert policy.state() != before
+
+
+def test_who_leaves_others_behind_does_not_raise_the_floor_for_them() -> None:
+    policy = Vtc()
+    policy.restore((("A", 50, True), ("B", 10, True)))
+    policy.left("A")
+    assert policy.state() == (("B", 10, True),)
