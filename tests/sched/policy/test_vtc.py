@@ -1,5 +1,8 @@
 """Virtual token counters by examples: least service first, idleness earns nothing."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from support.builders import ConstantExecutor, a_request, run_to_end, submitted
 from support.core_checks import Recorder
 
@@ -71,3 +74,10 @@ def test_who_leaves_others_behind_does_not_raise_the_floor_for_them() -> None:
     policy.restore((("A", 50, True), ("B", 10, True)))
     policy.left("A")
     assert policy.state() == (("B", 10, True),)
+
+
+def test_who_waits_again_keeps_its_count_and_who_is_new_begins_with_the_least() -> None:
+    policy = Vtc()
+    policy.restore((("A", 50, False), ("B", 0, True)))
+    view: Any = SimpleNamespace(waiting_by_user=dict.fromkeys("ABC", ()))
+    assert policy._lifted(view) == {"A": 50, "B": 0, "C": 0}
