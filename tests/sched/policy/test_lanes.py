@@ -1,4 +1,4 @@
-"""What fair-lane remembers of a tick, by examples: credit, times and service."""
+"""Who has a lane, what it costs, and what fair-lane remembers of a tick, by examples."""
 
 from typing import Any
 
@@ -37,6 +37,41 @@ class Stage:
     @property
     def state(self) -> Any:
         return self.policy.state()
+
+    @property
+    def lane(self) -> tuple[str, ...]:
+        """Whose lane the last tick was."""
+        plan: Any = self.scheduler._plan
+        return tuple(plan.note.lane)
+
+
+@pytest.mark.parametrize(("requests", "has_lane"), [(7, True), (8, True), (9, False)])
+def test_who_asks_for_more_than_the_memory_is_not_light(requests: int, has_lane: bool) -> None:
+    stage = Stage(heavy=60)
+    stage.submit("B", 15, 2, requests)  # of 4 blocks each, in a memory of 32
+    stage.tick()
+    assert stage.lane == (("B",) if has_lane else ())
+
+
+def test_of_users_with_a_lane_none_is_heavier_than_another() -> None:
+    stage = Stage(heavy=80)
+    stage.submit("C", 8, 2, 5)
+    stage.submit("B", 8, 2)
+    stage.tick()
+    assert {user for user, _ in stage.scheduler._roster.users.items()} == {"A", "B", "C"}
+    assert {"B0", "C0"} <= {c.request_id for c in stage.scheduler._plan.admit}
+    assert stage.lane == ("B",)
+
+
+@pytest.mark.parametrize(("credits_left", "lane"), [(0, ()), (1, ("B",))])
+def test_without_credit_there_is_no_lane(credits_left: int, lane: tuple[str, ...]) -> None:
+    stage = Stage()
+    stage.submit("B", 24, 2)
+    credit = credits_left * stage.policy.terms.credit
+    stage.policy.restore(((0, 0, 0, (("B", credit),)), *stage.state[1:]))
+    stage.tick()
+    assert stage.lane == lane
+    assert stage.policy.credit_of("A") > stage.policy.terms.credit
 
 
 def test_a_lane_tick_costs_a_credit_and_any_other_brings_back_a_quarter_among_all() -> None:
