@@ -18,12 +18,11 @@ from batchproof.sched.policy.fair_lane_claims import (
     heads_go_last,
     lane_share_is_kept,
     lane_work,
-    load_per_weight,
 )
 from batchproof.sched.policy.fair_share import Terms
 from batchproof.sched.policy.service import UNIT
 from batchproof.sched.refinement import SpecCandidate, SpecUser, SpecView, UnderPolicy, limits_of
-from batchproof.sched.weights import fair_cost
+from batchproof.sched.weights import fair_cost, load_per_weight
 from batchproof.spec.actions import Event, Tick
 from batchproof.spec.bounds import SIZES
 from batchproof.spec.lifecycle import RESIDENT

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from batchproof.sched.accounts import REQUEST_LOAD, USAGE_STEPS
 from batchproof.sched.config import Limits
 from batchproof.sched.policy.protocol import Candidate, Plan, Policy, StatefulPolicy, stateful
-from batchproof.sched.weights import Weight, per_weight
+from batchproof.sched.weights import Weight, load_per_weight
 from batchproof.spec.actions import Event, Tick, Work, growth
 from batchproof.spec.history import remembered
 from batchproof.spec.lifecycle import DECODING, RESIDENT, WAITING, Phase
@@ -79,12 +79,12 @@ class SpecUsers(Mapping[str, SpecUser]):
     @property
     def by_load(self) -> Sequence[SpecUser]:
         """All of them: lightest per weight first, then in order of arrival."""
-        return sorted(self._users.values(), key=_load_per_weight)
+        return sorted(self._users.values(), key=load_per_weight)
 
     @property
     def heaviest(self) -> Weight:
         """The largest load per weight of any of them."""
-        return max(map(_load_per_weight, self._users.values()), default=0)
+        return max(map(load_per_weight, self._users.values()), default=0)
 
     @property
     def weight_sum(self) -> Weight:
@@ -95,10 +95,6 @@ class SpecUsers(Mapping[str, SpecUser]):
     def weights_differ(self) -> bool:
         """Whether they have more than one weight."""
         return len({user.weight for user in self._users.values()}) > 1
-
-
-def _load_per_weight(user: SpecUser) -> Weight:
-    return per_weight(user.load, user.weight)
 
 
 class SpecView:

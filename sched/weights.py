@@ -5,7 +5,7 @@ float that was given. So no decision depends on rounding, and weights that are
 multiplied by the same number decide alike.
 """
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union
 
 from batchproof.sched.errors import LimitsError
 
@@ -47,6 +47,25 @@ def per_weight(amount: int, weight: Weight) -> Weight:
     from fractions import Fraction
 
     return Fraction(amount) / weight
+
+
+class Weighted(Protocol):
+    """A user: what its requests weigh on the scheduler, and its weight."""
+
+    @property
+    def load(self) -> int:
+        """Blocks, and something for each request."""
+        ...
+
+    @property
+    def weight(self) -> Weight:
+        """What its share is in proportion to."""
+        ...
+
+
+def load_per_weight(user: Weighted) -> Weight:
+    """Return what users are compared by."""
+    return per_weight(user.load, user.weight)
 
 
 def fair_cost(amount: int, users: int, weight_sum: Weight, weight: Weight) -> int:

@@ -19,7 +19,7 @@ from batchproof.sched.policy.fair_share import Draft, Terms
 from batchproof.sched.policy.protocol import Candidate, Plan, UsersView, UserView, View
 from batchproof.sched.policy.service import Counts, Debts
 from batchproof.sched.policy.tick_time import TickTime
-from batchproof.sched.weights import Weight, per_weight
+from batchproof.sched.weights import Weight, load_per_weight, per_weight
 from batchproof.spec.lifecycle import DECODING
 
 LANE_SHARE: Final = 2
@@ -158,7 +158,7 @@ class FairLane:
         lane = _lane_users(draft, prefilling)
         if not lane:
             return None
-        lightest = min(lane, key=_load)
+        lightest = min(lane, key=load_per_weight)
         light, heavy = _sides(draft, decode, lightest)
         light_prefills, heavy_prefills = _sides(draft, sorted(prefilling, key=_number), lightest)
         if not heavy and not heavy_prefills:
@@ -290,7 +290,3 @@ def _finished(
 
 def _number(candidate: Candidate) -> int:
     return candidate.number
-
-
-def _load(user: UserView) -> Weight:
-    return per_weight(user.load, user.weight)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from batchproof.sched.config import Limits
 from batchproof.sched.policy.compose import has_no_token
-from batchproof.sched.policy.protocol import Candidate, Plan, UserView, View
-from batchproof.sched.weights import Weight, per_weight
+from batchproof.sched.policy.protocol import Candidate, Plan, View
+from batchproof.sched.weights import load_per_weight
 
 SHARE = 2
 """The other work in the lane is at most the lane's own divided by this."""
@@ -47,11 +47,6 @@ def lane_work(view: View, plan: Plan, lane: Collection[str], heavier: int) -> tu
     own = Work(sum(first) + len(beside), len(first) + len(beside))
     tokens = len(plan.decode) + sum(fed for _, fed in plan.prefill)
     return own, Work(tokens, len(plan.decode) + len(plan.prefill))
-
-
-def load_per_weight(user: UserView) -> Weight:
-    """Return what users are compared by."""
-    return per_weight(user.load, user.weight)
 
 
 def lane_share_is_kept(lane_ticks: Iterable[tuple[Work, Work]]) -> bool:
