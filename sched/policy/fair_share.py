@@ -197,11 +197,11 @@ class Draft:
         next, which may have to grow in turn.
         """
         everyone, seats = self.view.decoding, len(self.decode)
+        lost = 0
         self._grow_chosen()
-        while self.lost and seats < len(everyone):
-            chosen, self.decode = self.decode, self.left(everyone)[:seats]
-            if self.decode == chosen:
-                return
+        while len(self.lost) > lost and seats < len(everyone):
+            lost = len(self.lost)
+            self.decode = self.left(everyone)[:seats]
             self._grow_chosen()
 
     def _grow_chosen(self) -> None:
