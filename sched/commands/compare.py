@@ -134,15 +134,7 @@ def compare(
     write_plots = _plot_writer(plot) if plot is not None else None
     if report is not None:
         make_folder(report)
-    done = 0
-    with until_interrupted() as stop, progress_bar("compare") as show:
-
-        def finished() -> None:
-            nonlocal done
-            done += 1
-            show(done, chosen.calls, "runs")
-
-        comparison = compare_policies(chosen, jobs=processes, stop=stop, finished=finished)
+    comparison = _run(chosen, processes)
     if write_plots is not None:
         write_plots(comparison)
     result = compare_result(__version__, comparison)
@@ -150,6 +142,19 @@ def compare(
         write_comparison(report, result)
     print(json_text.dumps(result, indent=2) if json else compare_table(result))
     return 0 if comparison.complete else 3
+
+
+def _run(plan: Plan, jobs: int) -> Comparison:
+    """Run a plan, and show how far it is."""
+    done = 0
+    with until_interrupted() as stop, progress_bar("compare") as show:
+
+        def finished() -> None:
+            nonlocal done
+            done += 1
+            show(done, plan.calls, "runs")
+
+        return compare_policies(plan, jobs=jobs, stop=stop, finished=finished)
 
 
 def _files(names: Sequence[str]) -> Iterator[tuple[str, str]]:
