@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from adapters.documents import HOW_TO, printed_by_example, run_blocks
-from adapters.tiny_model import STOP_TOKENS, Ask, llama, mixed_asks
+from adapters.tiny_model import STOP_TOKENS, Ask, llama, mixed_asks, sliding
 
 torch = pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
 pytest.importorskip("transformers", reason="make test-engines runs it: transformers is not here")
@@ -320,20 +320,7 @@ def test_it_is_refused_when_the_engine_starts_too(model, options, message) -> No
 
 
 def test_sliding_window_layers_are_refused_by_name(model) -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    sliding = MistralForCausalLM(
-        MistralConfig(
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            sliding_window=16,
-        )
-    )
-    with running(sliding, batching_config(**CACHE)) as manager:
+    with running(sliding(), batching_config(**CACHE)) as manager:
         manager.add_request([5, 6, 7], request_id="r")
         manager.start()
         assert "sliding-window" in manager.get_result(timeout=10).error

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from adapters.tiny_model import STOP_TOKENS, VOCABULARY, Ask, llama, mixed_asks
+from adapters.tiny_model import STOP_TOKENS, VOCABULARY, Ask, llama, mixed_asks, sliding
 
 pytest.importorskip("torch", reason="make test-engines runs it: torch is not here")
 pytest.importorskip("transformers", reason="make test-engines runs it: transformers is not here")
@@ -274,18 +274,5 @@ def test_a_config_of_no_model_is_refused(tmp_path, capsys) -> None:
 
 
 def test_a_model_that_forgets_its_context_is_refused() -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    sliding = MistralForCausalLM(
-        MistralConfig(
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            sliding_window=16,
-        )
-    )
     with pytest.raises(InputError, match="model 'sliding': layers with a cache of another kind"):
-        PagedModel(sliding, LIMITS, [], name="sliding")
+        PagedModel(sliding(), LIMITS, [], name="sliding")

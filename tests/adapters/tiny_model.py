@@ -45,6 +45,23 @@ def llama() -> Any:
     return LlamaForCausalLM(config).eval()
 
 
+def sliding() -> Any:
+    """Return a model whose layers see a window of the context only, which is refused."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    return MistralForCausalLM(
+        MistralConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            sliding_window=16,
+        )
+    )
+
+
 def mixed_asks(count: int = 40, prompt_max: int = 120, output_max: int = 60) -> list[Ask]:
     """Return requests of three users, with prompts and outputs of all lengths."""
     draw = Random(7)

@@ -11,7 +11,8 @@ from support.builders import (
     run_to_end,
     submitted,
 )
-from support.core_checks import Recorder, preemptions_of
+from support.core_checks import preemptions_of
+from support.fair_stage import LIMITS, Stage
 
 from batchproof import Limits, Scheduler
 from batchproof.sched.policy.credit import Credit
@@ -19,34 +20,6 @@ from batchproof.sched.policy.fair_lane import FairLane
 from batchproof.sched.policy.fair_share import Draft, Terms
 from batchproof.sched.policy.service import Debts
 from batchproof.sched.policy.tick_time import WINDOW, TickTime
-
-LIMITS = Limits(
-    max_kv_blocks=32, block_size=4, chunk_size=8, token_budget=32, max_batch_size=16
-)  # fmt: skip
-
-
-class Stage:
-    """A scheduler under fair-lane on which A has decoded for a while."""
-
-    def __init__(
-        self,
-        heavy: int = 8,
-        output: int = 60,
-        executor: Any = None,
-        weights: dict[str, float] | None = None,
-    ) -> None:
-        self.policy, self.recorder = FairLane(), Recorder()
-        executor = executor or ConstantExecutor()
-        self.scheduler = Scheduler(
-            LIMITS, self.policy, executor, observer=self.recorder, weights=weights
-        )
-        self.recorder.watch(self.scheduler)
-        submitted(self.scheduler, [a_request(f"A{n}", 8, output, "A") for n in range(heavy)])
-
-    def ticks(self, count: int) -> list[dict[str, int]]:
-        for _ in range(count):
-            self.scheduler.tick()
-        return self.recorder.log[-count:]
 
 
 def test_the_first_tokens_of_a_light_user_go_before_the_decodes_of_a_heavy_one() -> None:

@@ -1,60 +1,27 @@
 """Who has a lane, what it costs, and what fair-lane remembers of a tick, by examples."""
 
-from typing import Any
-
 import pytest
-from support.builders import ConstantExecutor, a_request, submitted
-from support.core_checks import Recorder
-
-from batchproof import Limits, Scheduler
-from batchproof.sched.policy.fair_lane import FairLane
-
-LIMITS = Limits(
-    max_kv_blocks=32, block_size=4, chunk_size=8, token_budget=32, max_batch_size=16
-)  # fmt: skip
+from support.builders import a_request
+from support.fair_stage import Stage
 
 
-class Stage:
+def at_work(heavy: int = 8, weights: dict[str, float] | None = None) -> Stage:
     """A has decoded for some ticks, of a second each."""
-
-    def __init__(self, heavy: int = 8, weights: dict[str, float] | None = None) -> None:
-        self.policy, self.recorder = FairLane(), Recorder()
-        self.scheduler = Scheduler(
-            LIMITS, self.policy, ConstantExecutor(), observer=self.recorder, weights=weights
-        )
-        self.submit("A", 8, 60, heavy)
-        self.tick(4)
-
-    def submit(self, user: str, prompt: int, output: int, count: int = 1) -> None:
-        names = [f"{user}{n}" for n in range(count)]
-        submitted(self.scheduler, [a_request(name, prompt, output, user) for name in names])
-
-    def tick(self, count: int = 1) -> dict[str, int]:
-        for _ in range(count):
-            self.scheduler.tick()
-        return self.recorder.log[-1]
-
-    @property
-    def state(self) -> Any:
-        return self.policy.state()
-
-    @property
-    def lane(self) -> tuple[str, ...]:
-        """Whose lane the last tick was."""
-        plan: Any = self.scheduler._plan
-        return tuple(plan.note.lane)
+    stage = Stage(heavy, weights=weights)
+    stage.ticks(4)
+    return stage
 
 
 @pytest.mark.parametrize(("requests", "has_lane"), [(7, True), (8, True), (9, False)])
 def test_who_asks_for_more_than_the_memory_is_not_light(requests: int, has_lane: bool) -> None:
-    stage = Stage(heavy=60)
+    stage = at_work(heavy=60)
     stage.submit("B", 15, 2, requests)  # of 4 blocks each, in a memory of 32
     stage.tick()
     assert stage.lane == (("B",) if has_lane else ())
 
 
 def test_of_users_with_a_lane_none_is_heavier_than_another() -> None:
-    stage = Stage(heavy=80)
+    stage = at_work(heavy=80)
     stage.submit("C", 8, 2, 5)
     stage.submit("B", 8, 2)
     stage.tick()
@@ -65,7 +32,7 @@ def test_of_users_with_a_lane_none_is_heavier_than_another() -> None:
 
 @pytest.mark.parametrize(("credits_left", "lane"), [(0, ()), (1, ("B",))])
 def test_without_credit_there_is_no_lane(credits_left: int, lane: tuple[str, ...]) -> None:
-    stage = Stage()
+    stage = at_work()
     stage.submit("B", 24, 2)
     credit = credits_left * stage.policy.terms.credit
     stage.policy.restore(((0, 0, 0, (("B", credit),)), *stage.state[1:]))
@@ -75,12 +42,12 @@ def test_without_credit_there_is_no_lane(credits_left: int, lane: tuple[str, ...
 
 
 def test_a_lane_tick_costs_a_credit_and_any_other_brings_back_a_quarter_among_all() -> None:
-    stage = Stage()
+    stage = at_work()
     terms = stage.policy.terms
     full = terms.lane_ticks * terms.credit
     assert stage.policy.credit_of("B") == full
     stage.submit("B", 24, 60)
-    stage.tick(3)
+    stage.ticks(3)
     assert stage.policy.credit_of("B") == full - 3 * terms.credit
     assert stage.policy.credit_of("A") == full
     _, _, lent, _ = stage.state[0]
@@ -92,9 +59,9 @@ def test_a_lane_tick_costs_a_credit_and_any_other_brings_back_a_quarter_among_al
 
 
 def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
-    stage = Stage()
+    stage = at_work()
     stage.submit("B", 24, 2)
-    stage.tick(2)
+    stage.ticks(2)
     assert stage.state[4][-2:] == ((8, 1, 10**9), (9, 2, 10**9))
 
 
@@ -105,7 +72,7 @@ def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
 def test_where_times_are_known_the_lane_takes_decodes_until_it_is_a_quarter_longer(
     fixed: int, token: int, sequence: int, decodes: int
 ) -> None:
-    stage = Stage()
+    stage = at_work()
     sizes = [(n, s) for s in range(1, 17) for n in (s, 3 * s + 5)]
     seen = [(n, s, fixed + token * n + sequence * s) for n, s in sizes]
     stage.policy.restore((*stage.state[:4], tuple(seen)))
@@ -115,7 +82,7 @@ def test_where_times_are_known_the_lane_takes_decodes_until_it_is_a_quarter_long
 
 
 def test_beside_the_lane_its_own_users_decodes_go_first() -> None:
-    stage = Stage()
+    stage = at_work()
     stage.submit("B", 8, 60)
     assert stage.tick() == {"B0": 8}
     stage.scheduler.submit(a_request("B9", 8, 60, "B"))
@@ -123,7 +90,7 @@ def test_beside_the_lane_its_own_users_decodes_go_first() -> None:
 
 
 def test_what_users_were_served_is_forgotten_with_them_and_where_weights_are_equal() -> None:
-    stage = Stage(heavy=60, weights={"C": 2})
+    stage = at_work(heavy=60, weights={"C": 2})
     stage.submit("C", 8, 60, 30)
     stage.submit("B", 8, 3)
     stage.tick()
