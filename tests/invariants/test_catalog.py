@@ -1,6 +1,7 @@
 """The catalog is one list of well-named claims, each about something."""
 
 import re
+from typing import get_args
 
 import pytest
 
@@ -8,6 +9,7 @@ from batchproof.invariants.catalog import CATALOG, RECOVERABLE, properties
 from batchproof.invariants.claim import ANY, Claim
 from batchproof.sched.policy.registry import POLICIES
 from batchproof.spec.bounds import SIZES
+from batchproof.spec.property import Kind
 
 ALL = (*CATALOG, *RECOVERABLE)
 
@@ -15,6 +17,7 @@ ALL = (*CATALOG, *RECOVERABLE)
 @pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.name)
 def test_a_claim_is_a_sentence_with_a_source(claim: Claim) -> None:
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", claim.name)
+    assert claim.kind in get_args(Kind)
     assert claim.claim[0].islower() or claim.claim.startswith("EOS")
     assert not claim.claim.endswith(".")
     assert claim.kind == "witness" or re.match(r"rules? \d", claim.source)

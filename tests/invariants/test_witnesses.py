@@ -1,6 +1,7 @@
 """What counts as having been seen to happen, and where it can happen at all."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from invariants.examples import (
@@ -17,7 +18,7 @@ from invariants.examples import (
 )
 
 from batchproof.spec.actions import Cancel, Refuse, Submit
-from batchproof.spec.state import Request
+from batchproof.spec.state import Request, State
 
 NOTHING = (state(), Submit(0), state(waiting(0)))
 MIXED = state(decoding(1, 1, 1), prefilling(0, 0, 2))
@@ -140,6 +141,41 @@ NOT_SEEN = {
 @told(SEEN, NOT_SEEN)
 def test_what_is_seen_in(claim, case, expected) -> None:
     assert says(claim, *case) is expected
+
+
+PASSING = replace(SYSTEM, max_passes=2)
+"""Each request may be passed twice."""
+
+
+def passed(*counts: int) -> State:
+    """Return requests that wait, each passed so many times."""
+    return state(*(waiting(i)._replace(passed=count) for i, count in enumerate(counts)))
+
+
+@pytest.mark.parametrize(
+    ("case", "is_seen"),
+    [
+        ((passed(1), Submit(1), passed(2, 0)), True),
+        ((passed(0, 1), Submit(2), passed(0, 2, 0)), True),
+        ((passed(0), Submit(1), passed(1, 0)), False),
+        ((passed(2), Submit(1), passed(2, 0)), False),
+        ((passed(2, 1), Submit(2), passed(2, 1, 0)), False),
+        (
+            (passed(1), tick({0: 2}, admit=(0,)), state(prefilling(0, 2, 2)._replace(passed=2))),
+            False,
+        ),
+    ],
+    ids=[
+        "for the second time",
+        "the second of two",
+        "for the first time",
+        "before",
+        "one before, and the other not yet",
+        "it was admitted and keeps its place",
+    ],
+)
+def test_one_is_passed_as_often_as_it_may_be(case: tuple[Any, ...], is_seen: bool) -> None:
+    assert says("can-be-passed", *case, system=PASSING) is is_seen
 
 
 SHORT = replace(SYSTEM, requests=(Request(0, 2, 2), Request(0, 1, 3)))

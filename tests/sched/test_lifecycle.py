@@ -1,6 +1,7 @@
 """The life of a request: the shipped machine is the table, edge for edge."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from support.builders import ConstantExecutor, a_request
@@ -25,16 +26,21 @@ class Life:
         self.phase = phase
 
 
-def test_the_machine_has_the_phases_and_edges_of_the_table_and_no_others() -> None:
+@pytest.mark.parametrize("machine", [LIFECYCLE, None], ids=["shipped", "new"])
+def test_the_machine_has_the_phases_and_edges_of_the_table_and_no_others(
+    machine: Lifecycle | None,
+) -> None:
+    machine = machine or Lifecycle()
     edges = {
         (event.name, transition.source, transition.dest)
-        for event in LIFECYCLE.events.values()
+        for event in machine.events.values()
         for transitions in event.transitions.values()
         for transition in transitions
     }
     assert edges == {(edge.event, edge.source, edge.dest) for edge in EDGES}
-    assert tuple(LIFECYCLE.states) == PHASES
-    assert LIFECYCLE.initial == INITIAL
+    assert tuple(machine.states) == PHASES
+    assert machine.initial == INITIAL
+    assert machine.models == []
 
 
 def test_the_table_tells_the_rule_of_every_edge_and_says_no_edge_twice() -> None:
@@ -106,6 +112,14 @@ def test_an_edge_added_to_a_machine_of_ones_own_works_there_and_only_there() -> 
     machine.events["resurrect"].trigger(life)
     assert life.phase == "waiting"
     assert "resurrect" not in LIFECYCLE.events
+
+
+def test_a_model_bound_to_a_machine_of_ones_own_has_its_phase_from_it() -> None:
+    machine, life = Lifecycle(), SimpleNamespace()
+    machine.add_model(life)
+    assert life.phase == INITIAL
+    assert life.admit()
+    assert life.phase == "prefilling"
 
 
 def test_the_scheduler_changes_phases_through_the_machine_alone(

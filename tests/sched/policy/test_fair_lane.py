@@ -19,7 +19,6 @@ from batchproof.sched.policy.credit import Credit
 from batchproof.sched.policy.fair_lane import FairLane
 from batchproof.sched.policy.fair_share import Draft, Terms
 from batchproof.sched.policy.service import Debts
-from batchproof.sched.policy.tick_time import WINDOW, TickTime
 
 
 def test_the_first_tokens_of_a_light_user_go_before_the_decodes_of_a_heavy_one() -> None:
@@ -229,68 +228,3 @@ class TestCredit:
         other.restore(credit.state())
         assert other.state() == credit.state()
         assert other.of("a") == 5
-
-
-class TestTickTime:
-    def test_it_finds_the_plane_that_the_ticks_lie_on(self) -> None:
-        times = TickTime()
-        for index in range(40):
-            tokens, sequences = 10 + 37 * index % 400, 1 + index * 7 % 30
-            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
-        fit = times.fit(4)
-        assert fit is not None
-        assert fit.time(500, 10) / fit.time(10, 1) == pytest.approx(25 / 6.2, rel=1e-3)
-
-    @pytest.mark.parametrize(("noise", "is_trusted"), [(200, True), (201, False)])
-    def test_it_says_nothing_where_the_error_is_more_than_a_twentieth_of_the_time(
-        self, noise: int, is_trusted: bool
-    ) -> None:
-        # Noise in a quarter of the ticks: by root mean square, half of it. The mean time is 2,000.
-        ticks = [
-            (n, s, 1000 + 30 * n + 200 * s + sign * noise * (n == 30 and s == 3))
-            for n in (10, 30)
-            for s in (1, 3)
-            for sign in (1, -1, 1, -1)
-        ]
-        times = TickTime()
-        times.restore(ticks)
-        assert (times.fit(3) is not None) == is_trusted
-
-    def test_it_says_nothing_of_ticks_that_do_not_tell_tokens_from_sequences(self) -> None:
-        times = TickTime()
-        for index in range(40):
-            times.add(index + 1, index + 1, 1e-3 * index + 1e-3)
-        assert times.fit(4) is None
-
-    def test_it_says_nothing_of_batches_far_smaller_than_any_it_has_seen(self) -> None:
-        times = TickTime()
-        for index in range(40):
-            tokens, sequences = 60 + 37 * index % 400, 30 + index * 7 % 30
-            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
-        assert times.fit(20) is not None
-        assert times.fit(2) is None
-
-    def test_it_says_nothing_where_the_small_ones_lie_off_the_plane(self) -> None:
-        times = TickTime()
-        for index in range(80):
-            tokens, sequences = 60 + 37 * index % 400, 30 + index * 7 % 30
-            times.add(tokens, sequences, 5e-3 + 20e-6 * tokens + 1e-3 * sequences)
-        for _ in range(2):
-            times.add(64, 1, 4e-3)
-        assert times.fit(2) is None
-
-    def test_it_says_nothing_while_it_fits_badly(self) -> None:
-        times = TickTime()
-        for index in range(40):
-            times.add(10 + 37 * index % 400, 1 + index * 7 % 30, 1e-3 * (1 + index % 2))
-        assert times.fit(4) is None
-
-    def test_restored_it_forgets_what_is_old_as_before(self) -> None:
-        times, restored = TickTime(), TickTime()
-        for index in range(WINDOW):
-            times.add(index, 1, 1.0)
-        restored.restore(times.state())
-        for kept in (times, restored):
-            kept.add(WINDOW, 1, 1.0)
-        assert restored.state() == times.state()
-        assert len(times.state()) == WINDOW  # type: ignore[arg-type]
