@@ -20,7 +20,7 @@ from typing import Final, Literal
 import pytest
 from mutants.fork import in_fork, run_session
 from mutants.mutation import IMPORT_TIME, Mutant
-from mutants.survey import Site, Survey
+from mutants.survey import Site, Survey, imported_by
 
 SECONDS_MAX: Final = 20
 """The quickest tests that call a function judge its mutants, until they have taken so long."""
@@ -37,11 +37,12 @@ Judged = Callable[[Mutant, Outcome, str], None]
 class Choice:
     """The tests for each mutant: of those that call its function, the quickest, killers first."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, survey: Survey, root: Path) -> None:
         self._survey = survey
         self._tests: dict[Site, list[str]] = defaultdict(list)
+        imported = {test: imported_by(root / test) for test in survey.files}
         for nodeid in sorted(survey.seen, key=lambda nodeid: survey.seen[nodeid].seconds):
-            sites = survey.seen[nodeid].sites
+            sites = survey.seen[nodeid].sites | imported[nodeid.partition("::")[0]]
             for site in {*sites, *((file, IMPORT_TIME) for file, _ in sites)}:
                 self._tests[site].append(nodeid)
 
@@ -115,7 +116,7 @@ def judge(
     mutants: Sequence[Mutant], survey: Survey, tests: Sequence[str], root: Path, judged: Judged
 ) -> None:
     """Judge every mutant, those of functions in one warm session, the others each in its own."""
-    choice = Choice(survey)
+    choice = Choice(survey, root)
     names = {mutant.file: str(root / "src" / "batchproof" / mutant.file) for mutant in mutants}
     warm = [m for m in mutants if m.function and (m.file, m.function) not in survey.at_import]
     not_taken: list[Mutant] = []

@@ -82,6 +82,23 @@ def survey_of(root: Path, targets: Sequence[str], tests: Sequence[str]) -> Surve
     return Survey(seen, at_import, frozenset(tests))
 
 
+def imported_by(test: Path) -> frozenset[Site]:
+    """Return what a test file has carried out by importing it.
+
+    Its tests may look at a table without calling anything.
+    """
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(test.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    package = "batchproof."
+    return frozenset(
+        (f"{module.removeprefix(package).replace('.', '/')}.py", IMPORT_TIME)
+        for module in modules
+        if module.startswith(package)
+    )
+
+
 class Surveyor:
     """A plugin that runs tests under coverage, each in a context of its own."""
 
