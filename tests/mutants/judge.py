@@ -232,11 +232,13 @@ class Cold:
         """Import, collect and run the tests until one fails; say which."""
         if mutant is not None:
             sys.meta_path.insert(0, Imported(mutant))
-        files = sorted({nodeid.partition("::")[0] for nodeid in tests})
-        if not files:
-            return 0
-        code = run_session(["-x", *files], Chosen(tests, self.choice, say))
-        return 1 if code else 0
+        files = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in tests))
+        for chosen in (files[:1], files[1:]):  # most fall by the test that felled the one before
+            if chosen:
+                code = run_session(["-x", *chosen], Chosen(tests, self.choice, say))
+                if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                    return 1
+        return 0
 
 
 class Imported(SourceFileLoader, MetaPathFinder):
