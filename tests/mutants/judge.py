@@ -40,7 +40,7 @@ class Choice:
     def __init__(self, survey: Survey, root: Path) -> None:
         self._survey = survey
         self._tests: dict[Site, list[str]] = defaultdict(list)
-        imported = {test: imported_by(root / test) for test in survey.files}
+        imported = {test: imported_by(root, test) for test in survey.files}
         for nodeid in sorted(survey.seen, key=lambda nodeid: survey.seen[nodeid].seconds):
             sites = survey.seen[nodeid].sites | imported[nodeid.partition("::")[0]]
             for site in {*sites, *((file, IMPORT_TIME) for file, _ in sites)}:

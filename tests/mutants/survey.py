@@ -10,6 +10,7 @@ import signal
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from time import process_time
@@ -82,21 +83,29 @@ def survey_of(root: Path, targets: Sequence[str], tests: Sequence[str]) -> Surve
     return Survey(seen, at_import, frozenset(tests))
 
 
-def imported_by(test: Path) -> frozenset[Site]:
-    """Return what a test file has carried out by importing it.
+def imported_by(root: Path, test: str) -> frozenset[Site]:
+    """Return what a test file has carried out by importing it, and what that imports itself.
 
-    Its tests may look at a table without calling anything.
+    Its tests may look at a table without calling anything, or at one made up of others.
     """
-    modules: set[str] = set()
-    for node in ast.walk(ast.parse(test.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    package = "batchproof."
+    files = _imports(root, test)
     return frozenset(
-        (f"{module.removeprefix(package).replace('.', '/')}.py", IMPORT_TIME)
-        for module in modules
-        if module.startswith(package)
+        (file, IMPORT_TIME) for file in files.union(*map(partial(_imports, root), files))
     )
+
+
+@cache
+def _imports(root: Path, path: str) -> frozenset[str]:
+    """Return the files of the project that a file imports by name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((root / path).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    package = "batchproof."
+    files = (
+        f"{name[len(package) :].replace('.', '/')}.py" for name in names if name.startswith(package)
+    )
+    return frozenset(file for file in files if (root / file).exists())
 
 
 class Surveyor:
