@@ -75,7 +75,8 @@ class Choice:
 
     def _site(self, mutant: Mutant) -> Site:
         site = mutant.file, mutant.function
-        return site if site in self._tests else (mutant.file, IMPORT_TIME)
+        at_import = site in self._survey.at_import or site not in self._tests
+        return (mutant.file, IMPORT_TIME) if at_import else site
 
 
 @dataclass
