@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.builders import ConstantExecutor, a_request, run_to_end, submitted
-from support.core_checks import Recorder
+from support.core_checks import Recorder, preemptions_of
 
 from batchproof import Limits, Scheduler
 from batchproof.sched.policy.service import UNIT
@@ -100,3 +100,18 @@ def test_service_is_counted_in_whole_parts_over_the_weight(weight: int, count: i
     scheduler.submit(a_request("a0", 1, 2, "A"))
     scheduler.tick()
     assert policy.state() == (("A", count, True),)
+
+
+def test_a_prompt_is_counted_once_however_often_it_is_admitted() -> None:
+    limits = Limits(
+        max_kv_blocks=3, block_size=4, chunk_size=64, token_budget=64, max_batch_size=2
+    )  # fmt: skip
+    policy = Vtc()
+    scheduler = Scheduler(limits, policy, ConstantExecutor())
+    submitted(scheduler, [a_request("a0", 3, 9, "A"), a_request("b0", 3, 9, "B")])
+    while not scheduler.tick():
+        pass
+    assert preemptions_of(scheduler) == {"b0": 1}
+    assert policy.state() == (("B", 0, True),)
+    scheduler.tick()
+    assert policy.state() == (("B", 2 * UNIT, True),), "one output token"
