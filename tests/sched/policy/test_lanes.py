@@ -87,6 +87,13 @@ def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
     assert stage.state[4][-2:] == ((8, 1, 10**9), (9, 2, 10**9))
 
 
+def test_a_tick_of_which_nobody_tells_the_time_is_not() -> None:
+    stage = at_work()
+    before = stage.state[4]
+    stage.policy.completed(stage.scheduler._plan)
+    assert stage.state[4] == before
+
+
 @pytest.mark.parametrize(
     ("fixed", "token", "sequence", "decodes"),
     [
