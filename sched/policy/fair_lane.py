@@ -281,7 +281,7 @@ def _finished(
     lane_rest: int,
     lane: Sequence[UserView] = (),
 ) -> Plan:
-    costs = tuple(sorted((user.user_id, draft.lane_cost(user)) for user in lane)) if lane else ()
+    costs = tuple(sorted((user.user_id, draft.lane_cost(user)) for user in lane))
     debts = draft.debts
     service = None if debts is None else (tuple(debts.items()), draft.charges())
     note = Note(len(draft.users), costs, lane_rest, service)

@@ -91,7 +91,7 @@ def oldest_goes_on(residents: Collection[Resident], preempted: Collection[int]) 
 def heads_go_last(residents: Collection[Resident], preempted: Collection[int]) -> bool:
     """Progress, second half: a user's oldest resident goes only when all others have gone."""
     heads: dict[str, int] = {}
-    for user, number in sorted(residents, key=lambda resident: resident.number):
+    for user, number in sorted(residents):
         heads.setdefault(user, number)
     followers = {number for _, number in residents} - set(heads.values())
     return not set(heads.values()) & set(preempted) or followers <= set(preempted)

@@ -1,5 +1,6 @@
 """Fair-lane's three statements held over whole runs, at small scale and at full."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,3 +172,44 @@ class TestThePredicates:
     def test_the_bound(self) -> None:
         assert first_token_ticks_max(65, 0, Limits()) == 3
         assert first_token_ticks_max(64, 449, Limits()) == 3
+
+
+class TestLaneWork:
+    """B and C have the lane, D is lighter than four times B, the lightest, and A is not."""
+
+    view: Any = SimpleNamespace(
+        users={
+            "A": SimpleNamespace(load=12, weight=1),
+            "B": SimpleNamespace(load=6, weight=2),
+            "C": SimpleNamespace(load=4, weight=1),
+            "D": SimpleNamespace(load=11, weight=1),
+        }
+    )
+
+    def own_and_whole(self, decodes: str, chunks: list[tuple[str, int, int]]) -> tuple[Work, Work]:
+        """Decodes are named by their users, chunks are (user, tokens so far, tokens fed)."""
+        decode: Any = [SimpleNamespace(user_id=user) for user in decodes]
+        prefill: Any = [
+            (SimpleNamespace(user_id=user, max_tokens=9, remaining=9 - yielded), fed)
+            for user, yielded, fed in chunks
+        ]
+        plan = Plan(decode=decode, prefill=prefill)
+        return lane_work(self.view, plan, ("C", "B"), heavier=4)
+
+    @pytest.mark.parametrize(("user", "is_own"), [("A", 0), ("B", 1), ("C", 1), ("D", 1)])
+    def test_first_tokens_of_the_light_side_are_its_own(self, user: str, is_own: int) -> None:
+        own, whole = self.own_and_whole("", [(user, 0, 5)])
+        assert (own, whole) == (Work(5 * is_own, is_own), Work(5, 1))
+
+    @pytest.mark.parametrize("user", ["A", "B", "C", "D"])
+    def test_what_is_computed_again_is_not(self, user: str) -> None:
+        assert self.own_and_whole("", [(user, 1, 5)]) == (Work(0, 0), Work(5, 1))
+
+    @pytest.mark.parametrize(("user", "is_own"), [("A", 0), ("B", 0), ("C", 0), ("D", 1)])
+    def test_decodes_are_of_light_users_without_a_lane(self, user: str, is_own: int) -> None:
+        assert self.own_and_whole(user, []) == (Work(is_own, is_own), Work(1, 1))
+
+    def test_all_is_added_up(self) -> None:
+        own, whole = self.own_and_whole("ABDD", [("B", 0, 7), ("D", 0, 6), ("A", 0, 5)])
+        assert own == Work(7 + 6 + 2, 4)
+        assert whole == Work(7 + 6 + 5 + 4, 7)

@@ -1,4 +1,4 @@
-"""Fair-lane by examples: the lane, the share beside it, memory, credit, and its state."""
+"""Fair-lane by examples: the lane, the share beside it, memory, and its state."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -127,6 +127,12 @@ def test_a_user_of_twice_the_weight_has_two_turns_of_chunks() -> None:
     assert orders == [["A0", "B0", "A1"], ["A0", "A1", "B0"]]
 
 
+def test_before_the_first_plan_its_terms_are_those_given_or_of_the_default_limits() -> None:
+    given = Terms.of(LIMITS)
+    assert FairLane(terms=given).terms is given
+    assert FairLane().terms == Terms.of(Limits())
+
+
 class Users(dict[str, Any]):
     heaviest, weight_sum, weights_differ = 0, 10, True
 
@@ -177,54 +183,3 @@ def test_under_guaranteed_no_evict_nobody_is_preempted() -> None:
     scheduler.submit(a_request("B", 24, 2, "B"))
     run_to_end(scheduler)
     assert scheduler.stats()["preemptions"] == 0
-
-
-class TestCredit:
-    def test_it_is_spent_and_comes_back_up_to_the_cap(self) -> None:
-        credit = Credit(cap=10, purse=30)
-        credit.spend("a", 7)
-        assert (credit.of("a"), credit.of("b")) == (3, 10)
-        credit.refill(each=2, purse=0)
-        assert credit.of("a") == 5
-        credit.refill(each=99, purse=0)
-        assert credit.of("a") == 10
-
-    def test_new_names_make_no_new_credit(self) -> None:
-        credit = Credit(cap=10, purse=30)
-        spent = 0
-        for index in range(100):
-            spent += credit.of(f"u{index}")
-            credit.spend(f"u{index}", credit.of(f"u{index}"))
-            credit.left(f"u{index}")
-        assert spent == 30
-
-    def test_what_is_not_spent_goes_back(self) -> None:
-        credit = Credit(cap=10, purse=10)
-        credit.spend("a", 1)
-        assert credit.of("b") == 0
-        credit.left("a")
-        assert credit.of("b") == 9
-
-    def test_what_came_back_before_it_was_spent_does_not_come_back_again(self) -> None:
-        credit = Credit(cap=10, purse=30)
-        credit.spend("a", 7)
-        credit.refill(each=2, purse=0)
-        credit.spend("a", 1)
-        credit.refill(each=1, purse=0)
-        assert credit.of("a") == 5
-
-    def test_the_purse_is_never_more_than_full(self) -> None:
-        credit = Credit(cap=10, purse=10)
-        credit.spend("a", 1)
-        credit.refill(each=0, purse=5)
-        credit.left("a")
-        assert credit.of("b") == 10
-
-    def test_it_comes_back_from_its_state(self) -> None:
-        credit = Credit(cap=10, purse=30)
-        credit.spend("a", 7)
-        credit.refill(each=2, purse=1)
-        other = Credit()
-        other.restore(credit.state())
-        assert other.state() == credit.state()
-        assert other.of("a") == 5

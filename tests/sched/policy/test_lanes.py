@@ -1,8 +1,14 @@
 """Who has a lane, what it costs, and what fair-lane remembers of a tick, by examples."""
 
+from typing import Any
+
 import pytest
-from support.builders import a_request
-from support.fair_stage import Stage
+from support.builders import ConstantExecutor, a_request, submitted
+from support.fair_stage import LIMITS, Stage
+
+from batchproof import Scheduler
+from batchproof.sched.policy.fair_lane import FairLane
+from batchproof.sched.policy.fair_share import Terms
 
 
 def at_work(heavy: int = 8, weights: dict[str, float] | None = None) -> Stage:
@@ -58,6 +64,22 @@ def test_a_lane_tick_costs_a_credit_and_any_other_brings_back_a_quarter_among_al
     assert lent == full - terms.credit // 4
 
 
+def test_credit_comes_back_in_whole_parts() -> None:
+    policy = FairLane(terms=Terms.of(LIMITS)._replace(credit=30))
+    scheduler = Scheduler(LIMITS, policy, ConstantExecutor())
+    names = [*(f"A{n}" for n in range(8)), "B0", "C0"]
+    submitted(scheduler, [a_request(name, 8, 60, name[0]) for name in names])
+    full = policy.terms.lane_ticks * 30
+    scheduler.tick()
+    assert [policy.credit_of(user) for user in "ABC"] == [full, full - 30, full - 30]
+    scheduler.tick()
+    # A quarter is 7 and a half, and a third of that 2 and a half.
+    assert [policy.credit_of(user) for user in "ABC"] == [full, full - 30 + 2, full - 30 + 2]
+    state: Any = policy.state()
+    _, _, lent, _ = state[0]
+    assert lent == 2 * full - 7
+
+
 def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
     stage = at_work()
     stage.submit("B", 24, 2)
@@ -65,15 +87,27 @@ def test_each_tick_is_remembered_with_its_tokens_sequences_and_time() -> None:
     assert stage.state[4][-2:] == ((8, 1, 10**9), (9, 2, 10**9))
 
 
+def test_a_tick_of_which_nobody_tells_the_time_is_not() -> None:
+    stage = at_work()
+    before = stage.state[4]
+    stage.policy.completed(stage.scheduler._plan)
+    assert stage.state[4] == before
+
+
 @pytest.mark.parametrize(
     ("fixed", "token", "sequence", "decodes"),
-    [(1000, 10, 5, 7), (1000, 10, 50, 4), (10, 1, 100, 0)],
+    [
+        pytest.param(1000, 10, 5, 7, id="decodes cost little"),
+        pytest.param(1000, 10, 50, 4, id="a sequence costs as much as five tokens"),
+        pytest.param(10, 1, 100, 0, id="each decode makes it longer by nearly all its time"),
+        pytest.param(7 * 10**9, 10**9, 10**9, 2, id="two make it longer by a quarter exactly"),
+    ],
 )
 def test_where_times_are_known_the_lane_takes_decodes_until_it_is_a_quarter_longer(
     fixed: int, token: int, sequence: int, decodes: int
 ) -> None:
     stage = at_work()
-    sizes = [(n, s) for s in range(1, 17) for n in (s, 3 * s + 5)]
+    sizes = [(n, s) for s in range(1, 18) for n in (s, 4 * s + 3)]
     seen = [(n, s, fixed + token * n + sequence * s) for n, s in sizes]
     stage.policy.restore((*stage.state[:4], tuple(seen)))
     stage.submit("B", 24, 2)

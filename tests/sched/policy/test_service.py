@@ -27,6 +27,12 @@ def test_at_first_nobody_owes_anything() -> None:
     assert Debts().of_waiting(waiting()) == {}
 
 
+def test_until_a_bound_is_given_nobody_owes_anything() -> None:
+    debts = Debts()
+    debts.add((("a", 0),), (("a", 5),))
+    assert debts.state() == (("a", 0),)
+
+
 def test_what_a_tick_serves_is_added(debts: Debts) -> None:
     assert debts.of_waiting(waiting("a", "b")) == {"a": 7, "b": 3}
 
@@ -88,5 +94,6 @@ def test_of_equal_counts_whoever_holds_less_is_next_as_admissions_add_up() -> No
     assert list(charged) == [first, second, other]
 
 
-def test_service_is_divided_by_whole_weights_without_a_rest() -> None:
-    assert [UNIT % weight for weight in range(1, 17)] == [0] * 16
+@pytest.mark.parametrize("weight", range(1, 17))
+def test_service_is_divided_by_whole_weights_without_a_rest(weight: int) -> None:
+    assert summed([("a", UNIT // weight)] * weight) == (("a", UNIT),)

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from support.builders import ConstantExecutor, a_request, run_to_end, submitted
-from support.core_checks import Recorder
+from support.core_checks import Recorder, preemptions_of
 
 from batchproof import Limits, Scheduler
+from batchproof.sched.policy.service import UNIT
 from batchproof.sched.policy.vtc import Vtc
 
 ONE_SEAT = Limits(
@@ -81,3 +83,35 @@ def test_who_waits_again_keeps_its_count_and_who_is_new_begins_with_the_least() 
     policy.restore((("A", 50, False), ("B", 0, True)))
     view: Any = SimpleNamespace(waiting_by_user=dict.fromkeys("ABC", ()))
     assert policy._lifted(view) == {"A": 50, "B": 0, "C": 0}
+
+
+@pytest.mark.parametrize(
+    ("weight", "count"),
+    [
+        pytest.param(1, 3 * UNIT, id="weight 1"),
+        pytest.param(2, 3 * UNIT // 2, id="without a rest"),
+        # A prompt token is 42,395 and 5/17 parts, an output token twice as many.
+        pytest.param(17, 42_396 + 84_791, id="each rounded up"),
+    ],
+)
+def test_service_is_counted_in_whole_parts_over_the_weight(weight: int, count: int) -> None:
+    policy = Vtc()
+    scheduler = Scheduler(ONE_SEAT, policy, ConstantExecutor(), weights={"A": weight})
+    scheduler.submit(a_request("a0", 1, 2, "A"))
+    scheduler.tick()
+    assert policy.state() == (("A", count, True),)
+
+
+def test_a_prompt_is_counted_once_however_often_it_is_admitted() -> None:
+    limits = Limits(
+        max_kv_blocks=3, block_size=4, chunk_size=64, token_budget=64, max_batch_size=2
+    )  # fmt: skip
+    policy = Vtc()
+    scheduler = Scheduler(limits, policy, ConstantExecutor())
+    submitted(scheduler, [a_request("a0", 3, 9, "A"), a_request("b0", 3, 9, "B")])
+    while not scheduler.tick():
+        pass
+    assert preemptions_of(scheduler) == {"b0": 1}
+    assert policy.state() == (("B", 0, True),)
+    scheduler.tick()
+    assert policy.state() == (("B", 2 * UNIT, True),), "one output token"
