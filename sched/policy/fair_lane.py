@@ -283,7 +283,7 @@ def _finished(
 ) -> Plan:
     costs = tuple(sorted((user.user_id, draft.lane_cost(user)) for user in lane))
     debts = draft.debts
-    service = None if debts is None else (tuple(debts.items()), draft.charges())
+    service = None if debts is None else (tuple(debts.items()), draft.charges(decode))
     note = Note(len(draft.users), costs, lane_rest, service)
     return Plan(list(draft.lost.values()), decode, draft.admitted, prefill, note)
 

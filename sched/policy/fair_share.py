@@ -137,9 +137,13 @@ class Draft:
         """Return the candidates that are not lost."""
         return [candidate for candidate in candidates if candidate.number not in self.lost]
 
-    def charges(self) -> Counts:
-        """Return the blocks that users take, but for recomputation, over their weights."""
-        grown = (c for c in self.view.growing if c.number in self._grown)
+    def charges(self, decode: Iterable[Candidate]) -> Counts:
+        """Return the blocks that users take, but for recomputation, over their weights.
+
+        Of those that have room to grow, only who is among `decode` does so in this tick.
+        """
+        growing = self._grown.intersection(candidate.number for candidate in decode)
+        grown = (c for c in self.view.growing if c.number in growing)
         return summed(
             (
                 *((c.user_id, self._fair_cost(UNIT, self.users[c.user_id])) for c in grown),

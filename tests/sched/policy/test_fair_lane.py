@@ -68,7 +68,7 @@ def test_nothing_is_remembered_of_users_that_left() -> None:
     stage = Stage(weights={"B": 2})
     stage.ticks(4)
     stage.scheduler.submit(a_request("B", 24, 2, "B"))
-    stage.ticks(1)
+    stage.ticks(2)
     state: Any = stage.policy.state()
     assert [user for user, *_ in state[3]] == ["A", "B"], "what they were served"
     run_to_end(stage.scheduler)

@@ -9,6 +9,7 @@ from support.fair_stage import LIMITS, Stage
 from batchproof import Scheduler
 from batchproof.sched.policy.fair_lane import FairLane
 from batchproof.sched.policy.fair_share import Terms
+from batchproof.sched.policy.service import UNIT
 
 
 def at_work(heavy: int = 8, weights: dict[str, float] | None = None) -> Stage:
@@ -135,3 +136,17 @@ def test_what_users_were_served_is_forgotten_with_them_and_where_weights_are_equ
     stage.scheduler.set_weight("C", 1)
     stage.tick()
     assert stage.state[3] == ()
+
+
+def test_growth_is_charged_in_the_tick_that_takes_the_block_and_not_while_it_waits_for_one() -> (
+    None
+):
+    stage = Stage(30, weights={"B": 2})
+    stage.ticks(7)
+    stage.submit("B", 40, 2)
+    stage.ticks(2)
+    # A0 is about to grow, and every other tick it has no seat beside the lane.
+    assert stage.tick() == {"B0": 8}
+    assert dict(stage.state[3])["A"] == 0
+    assert stage.tick() == {"B0": 8, "A0": 1}
+    assert dict(stage.state[3])["A"] == UNIT * 3 // 2
