@@ -89,7 +89,7 @@ def test_with_full_credit_a_user_has_a_lane_however_little_its_weight_is() -> No
 
 
 def test_a_lane_tick_costs_a_credit_times_the_mean_weight_over_the_users_own() -> None:
-    scene = Scene(*line("A", (0,)), *line("B", (1,)), *line("C", (2,)), weights={"C": 2})
+    scene = Scene(waits("A0"), waits("B1"), waits("C2"), weights={"C": 2})
     mean, draft = Fraction(1 + 1 + 2, 3), scene.draft()
     assert draft.lane_cost(scene.users["A"]) == ceil(scene.terms.credit * mean)
     assert draft.lane_cost(scene.users["C"]) == ceil(scene.terms.credit * mean / 2)
