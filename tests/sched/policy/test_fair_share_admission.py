@@ -35,8 +35,8 @@ class TestWhoIsNext:
         assert admitted(Scene(*line("A", (0, 1)), *line("B", (2, 3)))) == ["A0", "B2", "A1", "B3"]
 
     def test_and_not_first_who_was_admitted_last(self) -> None:
-        scene = Scene(*line("A", (0, 1)), waits("B2"))
-        assert admitted(scene, latest="A") == ["B2", "A0", "A1"]
+        scene = Scene(*line("A", (0, 1)), decodes("B2", 7), waits("B3"))
+        assert admitted(scene, latest="A") == ["B3", "A0", "A1"]
 
     def test_but_first_all_the_same_if_it_holds_less(self) -> None:
         scene = Scene(decodes("B0", 8), waits("A1"), waits("B2"))
