@@ -274,7 +274,8 @@ class Draft:
     def _by_usage(self) -> Iterator[tuple[UserView, Candidate]]:
         """Yield who holds the least, and its oldest waiting request, as long as all are admitted.
 
-        The user of the last admission is behind the others of equal usage.
+        Of equal usage, the user of the last admission before this tick, and who had one in this
+        tick, are behind the others.
         """
         ranking = iter(self.users.waiting_by_usage)
         upcoming: list[tuple[int, bool, int, UserView, Candidate, Iterator[Candidate]]] = []

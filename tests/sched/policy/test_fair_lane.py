@@ -1,6 +1,5 @@
 """Fair-lane by examples: the lane, the share beside it, memory, and its state."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ from support.core_checks import preemptions_of
 from support.fair_stage import LIMITS, Stage
 
 from batchproof import Limits, Scheduler
-from batchproof.sched.policy.credit import Credit
 from batchproof.sched.policy.fair_lane import FairLane
-from batchproof.sched.policy.fair_share import Draft, Terms
-from batchproof.sched.policy.service import Debts
+from batchproof.sched.policy.fair_share import Terms
 
 
 def test_the_first_tokens_of_a_light_user_go_before_the_decodes_of_a_heavy_one() -> None:
@@ -131,47 +128,6 @@ def test_before_the_first_plan_its_terms_are_those_given_or_of_the_default_limit
     given = Terms.of(LIMITS)
     assert FairLane(terms=given).terms is given
     assert FairLane().terms == Terms.of(Limits())
-
-
-class Users(dict[str, Any]):
-    heaviest, weight_sum, weights_differ = 0, 10, True
-
-
-def test_who_gives_way_to_growth_is_who_holds_most_over_its_weight() -> None:
-    def resident(user: str, number: int, blocks: int) -> Any:
-        return SimpleNamespace(user_id=user, number=number, block_count=blocks)
-
-    residents = {
-        "A": [resident("A", 0, 8), resident("A", 1, 8)],
-        "C": [resident("C", 2, 6), resident("C", 3, 6)],
-        "D": [resident("D", 4, 4)],
-    }
-    everybody = [candidate for own in residents.values() for candidate in own]
-    for weight, loser in ((1, 1), (8, 3)):
-        weights = {"A": weight, "C": 1, "D": 1}
-        users = Users(
-            {
-                user: SimpleNamespace(
-                    user_id=user,
-                    weight=weights[user],
-                    load=10,
-                    outstanding=10,
-                    held=sum(candidate.block_count for candidate in own),
-                    residents=own,
-                )
-                for user, own in residents.items()
-            }
-        )
-        view: Any = SimpleNamespace(
-            limits=LIMITS,
-            users=users,
-            free_blocks=0,
-            decoding=everybody,
-            prefilling=[],
-            waiting_by_user={},
-        )
-        draft = Draft(view, Terms.of(LIMITS), Credit(), None, Debts(), may_preempt=True)
-        assert draft._growth_victim(residents["D"][0]).number == loser
 
 
 def test_under_guaranteed_no_evict_nobody_is_preempted() -> None:
