@@ -1,9 +1,16 @@
 """Shares in proportion to weights, and the same decisions as ever where weights are equal."""
 
+from collections import Counter
 from collections.abc import Mapping
+from fractions import Fraction
+from random import Random
+from typing import Any
 
 import pytest
+from support.builders import ConstantExecutor, a_request
+from support.fair_stage import LIMITS
 
+from batchproof import Scheduler
 from batchproof.sched.fairness import (
     BACKLOGS,
     MODELS,
@@ -14,6 +21,7 @@ from batchproof.sched.fairness import (
     run,
     tokens_while_all_wait,
 )
+from batchproof.sched.policy.service import UNIT
 
 # `make fairness` measures more of them, and longer.
 TOLERANCE = 0.1
@@ -65,3 +73,29 @@ def test_users_that_want_more_than_there_is_get_tokens_by_weight(
 def test_a_policy_that_knows_no_users_knows_no_weights() -> None:
     workload = backlog({"A": 3, "B": 1}, BACKLOGS["short"], 50, MODELS[2], seed=0)
     assert tokens_while_all_wait(workload, "stall-free")["B"] == 0, "A's are all older"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_users_are_charged_for_the_blocks_that_they_take_but_not_to_recompute(seed: int) -> None:
+    rng, weights = Random(seed), {"A": 1, "B": 2, "C": 5}
+    scheduler = Scheduler(LIMITS, "fair-lane", ConstantExecutor(), weights=weights)
+    lanes = charged = 0
+    for number in range(100):
+        user = rng.choice("AAAAAABC")
+        request = a_request(f"{number}", rng.randint(1, 40), rng.randint(1, 12), user)
+        scheduler.submit(request)
+        for _ in range(rng.randint(0, 3)):
+            users: Any = scheduler._roster.users
+            mean = Fraction(users.weight_sum, len(users)) if users else 1
+            batch = scheduler.schedule()
+            blocks = Counter(sequence.user_id for sequence in batch.grown)
+            for sequence in batch.admitted:
+                blocks[sequence.user_id] += sequence.block_count * (not sequence.generated)
+            note: Any = scheduler._plan.note
+            scheduler.complete(batch, [7] * len(batch))
+            if note is not None and note.service is not None:
+                service = {user: blocks[user] * UNIT * mean / weights[user] for user in blocks}
+                assert dict(note.service[1]) == pytest.approx(service, abs=LIMITS.max_batch_size)
+                lanes, charged = lanes + bool(note.lane), charged + bool(service)
+    assert lanes > 10
+    assert charged > 50
