@@ -4,6 +4,7 @@ The terms of these small machines are small too, so that lanes are had, credit
 runs out, and debts reach their end.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -115,6 +116,29 @@ def lane_is_shared(model: UnderPolicy, state: State) -> bool:
     return lane_share_is_kept([lane_work(model.view(state), plan, lane, heavier)])
 
 
+def service_is_memory(model: UnderPolicy, state: State) -> bool:
+    """Say whether what is next charges users, over their weights, for the blocks that it takes."""
+    _, plan = _lane_of(model, state)
+    if plan is None or plan.note.service is None:
+        return True
+    system, users = model.system, model.view(state).users
+    fed = {candidate.request for candidate in plan.decode}
+    first = {candidate.request for candidate in plan.admit if has_no_token(candidate)}
+    taken: Counter[str] = Counter()
+    for live in state.live:
+        user, prompt, *_ = system.requests[live.request]
+        if live.request in fed:
+            blocks = system.blocks_for(prompt + live.generated)
+            taken[f"u{user}"] += max(blocks - live.blocks, 0)
+        elif live.request in first:
+            taken[f"u{user}"] += system.blocks_to_admit(live.request, 0)
+    return {user: charge for user, charge in plan.note.service[1] if charge} == {
+        user: fair_cost(blocks * UNIT, len(users), users.weight_sum, users[user].weight)
+        for user, blocks in taken.items()
+        if blocks
+    }
+
+
 def has_lanes(model: UnderPolicy, users: int, before: State, event: Event, after: State) -> bool:
     """Say whether a tick is the lane of so many users."""
     return isinstance(event, Tick) and len(_lane_of(model, before)[0]) == users
@@ -220,6 +244,15 @@ def own_claims(size: FairSize) -> Iterable[Property]:
         "witness",
         partial(promises_first_token, model),
     )
+    if size.weights:
+        yield Property(
+            "service-is-memory",
+            "where weights differ, a tick is charged to users, over their weights, for the blocks "
+            "that it takes, but not to compute again",
+            SOURCE,
+            "invariant",
+            partial(service_is_memory, model),
+        )
     for users in lanes_of:
         yield Property(
             f"can-have-lane-of-{users}",
