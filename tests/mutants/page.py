@@ -32,11 +32,12 @@ decorators, protocols, `if TYPE_CHECKING`, `__repr__`, and what is in a call of 
 should not pin these, or a type checker does.
 
 **Killed** is a mutant with which a test fails, or takes more than {SLOWER} times as long and
-{SPARE_SECONDS} seconds. It is judged by the tests that call the changed function, the quickest
-first, until they have taken {SECONDS_MAX} seconds; what only slower tests would notice survives
-here. A test that fails in the same place without the mutant is not asked. **Equivalent** is a
-survivor that no test could kill, for the reason given; the rest are **open**. What is not yet
-**judged**, because a run was cut short, the next run goes on with.
+{SPARE_SECONDS} seconds. It is judged by the tests that call the changed function or, where the
+change is carried out when a module is imported, that call anything there or are in a file that
+imports it; the quickest first, until they have taken {SECONDS_MAX} seconds. What only slower
+tests would notice survives here. A test that fails in the same place without the mutant is not
+asked. **Equivalent** is a survivor that no test could kill, for the reason given; the rest are
+**open**. What is not yet **judged**, because a run was cut short, the next run goes on with.
 
 """
 
