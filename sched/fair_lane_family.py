@@ -86,7 +86,7 @@ FAIR_SIZES: Final = {
         SIZES["users"].system,
         # A block of the user with weight 2 costs 3/4: debts are none, or this.
         _TERMS._replace(heavier=4, credit=2, purse=1, debt_max=UNIT * 3 // 4),
-        38_506,
+        38_874,
         weights=(2, 1),
     ),
 }
@@ -126,12 +126,12 @@ def service_is_memory(model: UnderPolicy, state: State) -> bool:
     first = {candidate.request for candidate in plan.admit if has_no_token(candidate)}
     taken: Counter[str] = Counter()
     for live in state.live:
-        user, prompt, *_ = system.requests[live.request]
+        user = f"u{system.requests[live.request].user}"
         if live.request in fed:
-            blocks = system.blocks_for(prompt + live.generated)
-            taken[f"u{user}"] += max(blocks - live.blocks, 0)
+            blocks = system.blocks_to_yield(live.request, live.generated)
+            taken[user] += max(blocks - live.blocks, 0)
         elif live.request in first:
-            taken[f"u{user}"] += system.blocks_to_admit(live.request, 0)
+            taken[user] += system.blocks_to_admit(live.request, 0)
     return {user: charge for user, charge in plan.note.service[1] if charge} == {
         user: fair_cost(blocks * UNIT, len(users), users.weight_sum, users[user].weight)
         for user, blocks in taken.items()
