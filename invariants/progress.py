@@ -57,19 +57,21 @@ def _usable(system: System, live: Live, free: int) -> int:
 
 
 def preemption_is_needed(system: System, before: State, event: Event, after: State) -> bool:
-    """Say whether every victim is stuck, or its blocks are needed besides those of the stuck."""
+    """Say whether each victim, in their order, gave way while blocks were missing.
+
+    To what grows or is admitted in the tick, or to a decode that had to grow and gave way too.
+    """
     if not isinstance(event, Tick) or not event.work.preempt:
         return True
-    spare = _free_in(system, before, event.work)
-    victims = [live for live in before.live if live.request in event.work.preempt]
-    stuck = [
-        live
-        for live in victims
-        if live.phase == DECODING and spare - live.blocks < _growth(system, live)
-    ]
-    # Nothing spares the stuck: their own blocks, and at most one to grow into, are not enough.
-    spare -= sum(live.blocks for live in stuck)
-    return all(spare < live.blocks for live in victims)
+    live = {live.request: live for live in before.live}
+    victims = [live[request] for request in event.work.preempt]
+    missing = sum(victim.blocks for victim in victims) - _free_in(system, before, event.work)
+    missing += sum(_growth(system, v) for v in victims if v.phase == DECODING)
+    for victim in victims:
+        if missing <= 0:
+            return False
+        missing -= victim.blocks
+    return True
 
 
 def oldest_stays(system: System, before: State, event: Event, after: State) -> bool:
@@ -167,8 +169,8 @@ CLAIMS: Final = (
     ),
     Claim(
         "preemption-is-needed",
-        "no preemption is futile: a growth or an admission of the tick takes the victim's blocks, "
-        "or the victim is stuck, for it needs a block to decode and none is left",
+        "no preemption is futile: each victim, in their order, gives way while blocks are missing "
+        "for what grows or is admitted in the tick, or for a decode that gives way itself",
         "rule 7",
         "step",
         preemption_is_needed,

@@ -176,6 +176,7 @@ class FairLane:
             sorted((*heavy, *heavy_prefills), key=_number),
         )
         rest = self._fill(draft, chosen, prefill, others)
+        draft.spare(chosen)
         return _finished(draft, chosen, prefill, rest, lane)
 
     def _fill(

@@ -142,7 +142,7 @@ class Draft:
 
         Of those that have room to grow, only who is among `decode` does so in this tick.
         """
-        growing = self._grown.intersection(candidate.number for candidate in decode)
+        growing = self._growing_among(decode)
         grown = (c for c in self.view.growing if c.number in growing)
         return summed(
             (
@@ -150,6 +150,21 @@ class Draft:
                 *((c.user_id, self._admission_charge(c)) for c in self.admitted),
             )
         )
+
+    def spare(self, decode: Iterable[Candidate]) -> None:
+        """Keep who was lost for nothing: of those that have room to grow, only `decode` do so.
+
+        The last to be lost is the first to be kept, and nobody before its user's oldest.
+        """
+        free = self.free + len(self._grown) - len(self._growing_among(decode))
+        for victim in list(reversed(self.lost.values())):
+            oldest = self.users[victim.user_id].residents[0]
+            if victim.block_count <= free and (victim is oldest or oldest.number not in self.lost):
+                free -= victim.block_count
+                del self.lost[victim.number]
+
+    def _growing_among(self, decode: Iterable[Candidate]) -> set[int]:
+        return self._grown.intersection(candidate.number for candidate in decode)
 
     def _admission_charge(self, candidate: Candidate) -> int:
         blocks = self.view.blocks_to_admit(candidate) if has_no_token(candidate) else 0

@@ -117,9 +117,14 @@ HOLDS = {
             tick({0: 2}, preempt=(1,), admit=(0,)),
             state(),
         ),
-        "one is stuck, the blocks of the other are needed besides": (
-            state(decoding(0, 1, 2), decoding(2, 0, 2), prefilling(1, 0, 1), waiting(0), free=0),
-            tick({0: 1}, preempt=(2, 1), admit=()),
+        "of two that must grow one gives way, after another whose blocks went to the first": (
+            state(decoding(0, 1, 2), decoding(2, 0, 2), prefilling(1, 0, 1), free=0),
+            tick({0: 1}, preempt=(1, 2)),
+            state(),
+        ),
+        "the first had too little, and the second has more than is missing": (
+            state(decoding(0, 1, 2), waiting(0), prefilling(3, 0, 3), prefilling(1, 0, 1), free=0),
+            tick({0: 1}, preempt=(1, 3), admit=(0,)),
             state(),
         ),
     },
@@ -214,6 +219,11 @@ BROKEN = {
         "one is stuck, and its blocks would have done": (
             state(decoding(0, 1, 2), decoding(2, 0, 2), prefilling(1, 0, 1), free=0),
             tick({}, preempt=(0, 1)),
+            state(),
+        ),
+        "the first had what was missing": (
+            state(decoding(0, 1, 2), decoding(2, 0, 2), prefilling(1, 0, 1), free=0),
+            tick({0: 1}, preempt=(2, 1)),
             state(),
         ),
         "one prefill's blocks would have done, and it is not stuck": (

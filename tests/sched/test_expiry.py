@@ -125,6 +125,18 @@ def test_a_deadline_counts_on_where_patience_was_rewarded() -> None:
     assert (len(ended[0].generated), sched.executor.now()) == (4, 4.0)
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_who_has_ended_is_expected_to_expire_no_more(is_cancelled: bool) -> None:
+    sched = a_scheduler()
+    sched.submit(timed("r", deadline_s=100))
+    assert sched._expiry
+    if is_cancelled:
+        sched.cancel("r")
+    else:
+        run_to_end(sched)
+    assert not sched._expiry
+
+
 def test_who_was_admitted_in_time_and_has_no_deadline_never_expires_after_a_restart_too() -> None:
     sched = a_scheduler()
     sched.submit(timed("r", 3, 5, max_queue_time_s=1.5))

@@ -7,6 +7,7 @@ from support.builders import ConstantExecutor, a_request, submitted
 from support.core_checks import Recorder, blocks_of, waiting_ids
 
 from batchproof import Limits, Request, Scheduler
+from batchproof.sched import policy as policies
 from batchproof.sched.config import ADMISSIONS, Admission
 from batchproof.sched.errors import LimitsError
 from batchproof.sched.policy import POLICIES, Plan, View, make_policy
@@ -16,6 +17,10 @@ WIDE = Limits(max_kv_blocks=64, block_size=4, chunk_size=8, token_budget=16, max
 """Memory is no matter here: budget and seats are."""
 TIGHT = Limits(max_kv_blocks=7, block_size=8, chunk_size=32, token_budget=64, max_batch_size=4)
 """And here it is the other way round."""
+
+
+def test_the_package_of_policies_gives_what_it_says() -> None:
+    assert all(hasattr(policies, name) for name in policies.__all__)
 
 
 class Stage:

@@ -62,10 +62,10 @@ def test_a_failed_tick_costs_no_credit_and_is_planned_again_alike() -> None:
 
 
 def test_nothing_is_remembered_of_users_that_left() -> None:
-    stage = Stage(weights={"B": 2})
-    stage.ticks(4)
+    stage = Stage(30, weights={"B": 2})
+    stage.ticks(7)
     stage.scheduler.submit(a_request("B", 24, 2, "B"))
-    stage.ticks(2)
+    stage.ticks(1)
     state: Any = stage.policy.state()
     assert [user for user, *_ in state[3]] == ["A", "B"], "what they were served"
     run_to_end(stage.scheduler)

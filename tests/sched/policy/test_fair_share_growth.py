@@ -118,3 +118,29 @@ class TestSeats:
         draft = grown(scene)
         assert lost(draft) == ["A4", "A3"]
         assert (names(draft.decode), draft.free) == (["A0", "A1"], 1)
+
+
+class TestWhoIsKept:
+    """In a lane's tick, since who had to grow has no seat."""
+
+    def test_it_is_who_gave_way_to_growth_that_does_not_come(self) -> None:
+        scene = Scene(grows("A0"), decodes("A1", 2), free=0)
+        for decode, given_up in ((scene.decoding[:1], ["A1"]), ([], [])):
+            draft = grown(scene)
+            draft.spare(decode)
+            assert lost(draft) == given_up
+
+    def test_who_gave_way_last_is_kept_first(self) -> None:
+        scene = Scene(grows("A0"), grows("A1"), decodes("A2"), decodes("A3"), free=0)
+        draft = grown(scene)
+        assert lost(draft) == ["A3", "A2"]
+        draft.spare(scene.decoding[:1])
+        assert lost(draft) == ["A3"]
+
+    @pytest.mark.parametrize(("seats", "given_up"), [(0, []), (1, ["B3"]), (2, ["B3", "B2"])])
+    def test_nobody_is_kept_before_its_users_oldest(self, seats: int, given_up: list[str]) -> None:
+        scene = Scene(grows("C0"), grows("D1"), decodes("B2", 3), decodes("B3"), free=0)
+        draft = grown(scene)
+        assert lost(draft) == ["B3", "B2"]
+        draft.spare(scene.decoding[:seats])
+        assert lost(draft) == given_up

@@ -150,3 +150,15 @@ def test_growth_is_charged_in_the_tick_that_takes_the_block_and_not_while_it_wai
     assert dict(stage.state[3])["A"] == 0
     assert stage.tick() == {"B0": 8, "A0": 1}
     assert dict(stage.state[3])["A"] == UNIT * 3 // 2
+
+
+def test_nobody_gives_way_to_growth_that_has_no_seat_beside_the_lane() -> None:
+    stage = Stage(6)
+    stage.ticks(11)
+    stage.submit("B", 24, 2)
+    stage.ticks(2)
+    # No block is free. A0 is about to grow, and every other tick it has no seat.
+    assert stage.tick() == {"B0": 8}
+    assert stage.scheduler._plan.preempt == []
+    stage.tick()
+    assert [c.request_id for c in stage.scheduler._plan.preempt] == ["A4"]
