@@ -1,9 +1,9 @@
 """The fairness test in full: two users, random trials, equal users, weights; tables and JSON.
 
-Run with `python -m batchproof.sched.bench.fairness [--seeds 10] [--trials 600] [--jobs 2]
-[--json FILE]`; the same numbers come out whatever the number of jobs.
+Run with `python -m batchproof.sched.bench.fairness`; `--help` says with which options.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -234,20 +234,22 @@ def _row(workload: str, policy: str, figures: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """Measure, print the table, and write the JSON where `--json` says."""
-    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    results = measure(
-        *(int(options.get(name, default)) for name, default in (
-            ("--seeds", 10), ("--trials", 600), ("--jobs", 2)
-        ))
-    )  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m batchproof.sched.bench.fairness",
+        description="Measure fair-lane in full. The numbers are the same for any number of jobs.",
+    )
+    for name, default in (("--seeds", 10), ("--trials", 600), ("--jobs", 2)):
+        parser.add_argument(name, type=int, default=default, help=f"{default} if left out")
+    parser.add_argument("--json", type=argparse.FileType("w", encoding="utf-8"), metavar="FILE")
+    options = parser.parse_args()
+    results = measure(options.seeds, options.trials, options.jobs)
     print(table(results), goals(results), sep="\n\n")
-    if "--json" in options:
-        with open(options["--json"], "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=2)
-            file.write("\n")
+    if options.json:
+        json.dump(results, options.json, indent=2)
+        options.json.write("\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
