@@ -86,7 +86,7 @@ FAIR_SIZES: Final = {
         SIZES["users"].system,
         # A block of the user with weight 2 costs 3/4: debts are none, or this.
         _TERMS._replace(heavier=4, credit=2, purse=1, debt_max=UNIT * 3 // 4),
-        38_874,
+        38_882,
         weights=(2, 1),
     ),
 }
