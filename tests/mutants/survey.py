@@ -102,9 +102,8 @@ def _imports(root: Path, path: str) -> frozenset[str]:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     package = "batchproof."
-    files = (
-        f"{name[len(package) :].replace('.', '/')}.py" for name in names if name.startswith(package)
-    )
+    paths = (name[len(package) :].replace(".", "/") for name in names if name.startswith(package))
+    files = (path + end for path in paths for end in (".py", "/__init__.py"))
     return frozenset(file for file in files if (root / file).exists())
 
 
