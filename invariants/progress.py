@@ -64,7 +64,7 @@ def preemption_is_needed(system: System, before: State, event: Event, after: Sta
     if not isinstance(event, Tick) or not event.work.preempt:
         return True
     live = {live.request: live for live in before.live}
-    victims = [live[request] for request in event.work.preempt]
+    victims = [live[request] for request in event.work.preempt if request in live]
     missing = sum(victim.blocks for victim in victims) - _free_in(system, before, event.work)
     missing += sum(_growth(system, v) for v in victims if v.phase == DECODING)
     for victim in victims:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import nan
 from multiprocessing import Pool
+from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -242,13 +243,14 @@ def main() -> None:
     )
     for name, default in (("--seeds", 10), ("--trials", 600), ("--jobs", 2)):
         parser.add_argument(name, type=int, default=default, help=f"{default} if left out")
-    parser.add_argument("--json", type=argparse.FileType("w", encoding="utf-8"), metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     options = parser.parse_args()
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"argument --json: there is no folder {options.json.parent}")
     results = measure(options.seeds, options.trials, options.jobs)
     print(table(results), goals(results), sep="\n\n")
     if options.json:
-        json.dump(results, options.json, indent=2)
-        options.json.write("\n")
+        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

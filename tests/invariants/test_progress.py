@@ -107,6 +107,11 @@ HOLDS = {
             tick({0: 1}, preempt=(1,)),
             state(),
         ),
+        "of who is not live another claim speaks": (
+            state(decoding(0, 1, 2)),
+            tick({0: 1}, preempt=(1,)),
+            state(),
+        ),
         "it is stuck itself": (
             state(decoding(0, 1, 2), free=0),
             tick(preempt=(0,)),

@@ -138,9 +138,7 @@ def test_what_users_were_served_is_forgotten_with_them_and_where_weights_are_equ
     assert stage.state[3] == ()
 
 
-def test_growth_is_charged_in_the_tick_that_takes_the_block_and_not_while_it_waits_for_one() -> (
-    None
-):
+def test_growth_is_charged_in_the_tick_that_takes_the_block() -> None:
     stage = Stage(30, weights={"B": 2})
     stage.ticks(7)
     stage.submit("B", 40, 2)
