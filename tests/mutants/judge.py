@@ -246,7 +246,9 @@ class Imported(SourceFileLoader, MetaPathFinder):
     """Finds the mutant's module, and loads it with the change."""
 
     def __init__(self, mutant: Mutant) -> None:
-        self._module = "batchproof." + mutant.file.removesuffix(".py").replace("/", ".")
+        self._module = "batchproof." + mutant.file.removesuffix(".py").removesuffix(
+            "/__init__"
+        ).replace("/", ".")
         self._source = mutant.source
 
     def find_spec(
