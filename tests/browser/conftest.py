@@ -73,8 +73,10 @@ def npm_script(build_folder: Path) -> Callable[[str, str], Path]:
             if packed.returncode:
                 pytest.skip(f"npm pack {package}: {packed.stderr.strip()[-200:]}")
             with tarfile.open(Path(own, packed.stdout.strip().splitlines()[-1])) as content:
-                content.extract(f"package/{member}", own, filter="data")
-            Path(own, "package", member).replace(script)
+                file = content.extractfile(f"package/{member}")
+                assert file is not None
+                Path(own, "script").write_bytes(file.read())
+            Path(own, "script").replace(script)
         return script
 
     return fetch
