@@ -154,3 +154,8 @@ class Scene:
 
 def names(candidates: Iterable[Any]) -> list[str]:
     return [candidate.name for candidate in candidates]
+
+
+def lost(draft: Any) -> list[str]:
+    """Return who is to be preempted, in the order of giving way."""
+    return names(draft.lost.values())

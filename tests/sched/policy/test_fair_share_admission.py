@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.draft_scene import Scene, Seen, decodes, grows, line, names, prefills, waits
+from support.draft_scene import Scene, Seen, decodes, grows, line, lost, names, prefills, waits
 
 from batchproof.sched.policy.service import UNIT
 from batchproof.sched.weights import Weight
@@ -18,10 +18,6 @@ def planned(scene: Scene, **options: Any) -> Any:
 
 def admitted(scene: Scene, **options: Any) -> list[str]:
     return names(planned(scene, **options).admitted)
-
-
-def lost(draft: Any) -> list[str]:
-    return names(draft.lost.values())
 
 
 class TestWhoIsNext:

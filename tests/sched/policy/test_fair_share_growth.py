@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.draft_scene import Scene, decodes, grows, names, prefills
+from support.draft_scene import Scene, decodes, grows, lost, names, prefills
 
 from batchproof.sched.policy.service import UNIT
 from batchproof.sched.weights import Weight
@@ -13,10 +13,6 @@ def grown(scene: Scene) -> Any:
     draft = scene.draft()
     draft.grow()
     return draft
-
-
-def lost(draft: Any) -> list[str]:
-    return names(draft.lost.values())
 
 
 def test_each_decode_at_a_block_boundary_has_a_block() -> None:
