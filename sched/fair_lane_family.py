@@ -24,7 +24,7 @@ from batchproof.sched.policy.fair_share import Terms
 from batchproof.sched.policy.service import UNIT
 from batchproof.sched.refinement import SpecCandidate, SpecUser, SpecView, UnderPolicy, limits_of
 from batchproof.sched.weights import fair_cost, load_per_weight
-from batchproof.spec.actions import Event, Tick
+from batchproof.spec.actions import Event, Tick, growth
 from batchproof.spec.bounds import SIZES
 from batchproof.spec.lifecycle import RESIDENT
 from batchproof.spec.property import Property
@@ -128,8 +128,7 @@ def service_is_memory(model: UnderPolicy, state: State) -> bool:
     for live in state.live:
         user = f"u{system.requests[live.request].user}"
         if live.request in fed:
-            blocks = system.blocks_to_yield(live.request, live.generated)
-            taken[user] += max(blocks - live.blocks, 0)
+            taken[user] += growth(system, live)
         elif live.request in first:
             taken[user] += system.blocks_to_admit(live.request, 0)
     return {user: charge for user, charge in plan.note.service[1] if charge} == {
